@@ -137,6 +137,12 @@ int head_string(const json *object, const char *name, char *ret, size_t size, st
     return 0;
 }
 
+int head_name(const json *object, const char *name, char *ret, size_t size, struct error *error)
+{
+    ret[0] = '\0';
+    return json_get(object, name) ? head_string(object, name, ret, size, error) : 0;
+}
+
 int head_bool(const json *value, const char *name, bool *ret, struct error *error)
 {
     if (!json_is_bool(value))

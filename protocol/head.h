@@ -49,6 +49,8 @@ int head_uint64(const json *object, const char *name, uint64_t min, uint64_t max
                 struct error *error);
 int head_uint32(const json *object, const char *name, uint32_t *ret, struct error *error);
 int head_string(const json *object, const char *name, char *ret, size_t size, struct error *error);
+/* A string that may be absent: then "". */
+int head_name(const json *object, const char *name, char *ret, size_t size, struct error *error);
 int head_bool(const json *value, const char *name, bool *ret, struct error *error);
 /* The index of the string among the names, which end with NULL. */
 int head_choice(const json *object, const char *name, const char *const *choices, unsigned *ret,

@@ -76,6 +76,7 @@ struct request_params {
     const char *cache_salt; /* it shares what is cached with all who give this; NULL: with its
                                user's own. Borrowed from the document */
     const char *adapter; /* its name; NULL: the model as it is. Likewise */
+    const char *model;   /* its name; NULL: the daemon's first. Likewise */
 };
 
 /* What a sequence asks for. A field that was not given keeps the value that stood there before
@@ -140,7 +141,7 @@ struct message_prompt {
 
 /* SUBMIT head:
  * {"job":"generate","priority":0,"deadline_ms":0,"stream":true,"text":false,
- *  "cache":true,"cache_salt":"...","adapter":"...",
+ *  "cache":true,"cache_salt":"...","adapter":"...","model":"...",
  *  "lengths":[5,7],            packed int32 tokens of all prompts in the payload, in this order
  *  "texts":["...","..."],      instead of lengths; needs a daemon with a tokenizer
  *  "chats":[120,87],           instead of both: bytes of conversations in the payload, in this
@@ -171,6 +172,11 @@ struct message_limits {
     uint32_t json_depth_max;
     uint32_t vocabulary; /* tokens outside [0, vocabulary) are refused with ERR_BAD_TOKEN; 0:
                             unchecked */
+    /* What a message's "model" chooses in the place of what these and the defaults say of the first
+     * model; NULL: any name will do. */
+    int (*choose)(void *context, const char *name, struct message_limits *limits,
+                  struct sampling *defaults, struct error *error);
+    void *context;
 };
 int message_decode_submit(const struct frame *frame, const struct message_limits *limits,
                           const struct sampling *defaults, struct message_submit *ret_submit,
@@ -227,11 +233,13 @@ struct message_tokenize {
     uint32_t length; /* bytes, at least 1 */
     bool chat;       /* a conversation, not looked at here */
     bool special;    /* the tokens that the model puts around texts are added; false with chat */
+    char model[MESSAGE_NAME_MAX]; /* whose tokens; "": the daemon's first */
 };
 struct message_detokenize {
     const int32_t *tokens; /* those of a question are within the vocabulary */
     uint32_t count;
     bool special; /* special tokens are shown as text */
+    char model[MESSAGE_NAME_MAX]; /* as above */
 };
 size_t message_encode_tokenize(void *buffer, size_t size, uint64_t id,
                                const struct message_tokenize *question);
@@ -358,6 +366,9 @@ int message_decode_cancel(const struct frame *frame, uint64_t *ret_request, stru
  * builds answers with json_writer (daemon/api/status.c). */
 size_t message_encode_control(void *buffer, size_t size, uint8_t type, uint16_t flags, uint64_t id,
                               const char *head, size_t head_length);
+/* MODEL: which; "": the daemon's first. */
+int message_decode_model(const struct frame *frame, char ret_model[MESSAGE_NAME_MAX],
+                         struct error *error);
 /* What a STATS asks for beside the figures; each false when it is not given. */
 struct message_stats {
     bool requests;   /* the list of one's own requests (all for an admin) */

@@ -158,6 +158,19 @@ size_t message_encode_control(void *buffer, size_t size, uint8_t type, uint16_t 
     return head_end(&writer, buffer, size, type, flags, id, 0);
 }
 
+static int read_model(const json *head, void *message, struct error *error)
+{
+    return head_name(head, "model", message, MESSAGE_NAME_MAX, error);
+}
+
+int message_decode_model(const struct frame *frame, char ret_model[MESSAGE_NAME_MAX],
+                         struct error *error)
+{
+    static const char *const names[] = {"model", NULL};
+    ret_model[0] = '\0';
+    return is_bare(frame) ? 0 : head_read(frame, names, read_model, ret_model, error);
+}
+
 static int read_stats(const json *head, void *message, struct error *error)
 {
     struct message_stats *stats = message;

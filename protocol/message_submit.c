@@ -123,6 +123,14 @@ static int read_generate(const json *head, const json *member, struct message_su
     return rc;
 }
 
+static int read_name(const json *member, const char **ret_name, struct error *error)
+{
+    if (!json_is_string(member))
+        return error_set(error, ERR_BAD_VALUE, "%s is not a string", json_key(member));
+    *ret_name = json_string(member);
+    return 0;
+}
+
 /* A field that belongs to the request as a whole. */
 static int read_own(const json *member, struct message_submit *submit, struct lists *lists,
                     bool *ret_known, struct error *error)
@@ -156,9 +164,9 @@ static int read_own(const json *member, struct message_submit *submit, struct li
     } else if (strcmp(name, "cache_salt") == 0) {
         rc = message_salt(member, &submit->params.cache_salt, error);
     } else if (strcmp(name, "adapter") == 0) {
-        submit->params.adapter = json_string(member);
-        if (!json_is_string(member))
-            rc = error_set(error, ERR_BAD_VALUE, "%s is not a string", name);
+        rc = read_name(member, &submit->params.adapter, error);
+    } else if (strcmp(name, "model") == 0) {
+        rc = read_name(member, &submit->params.model, error);
     } else {
         *ret_known = false;
     }
@@ -329,6 +337,16 @@ static int read_head(const struct frame *frame, const json *head,
     return rc;
 }
 
+/* What the other fields are read by. */
+static int choose_model(const json *head, struct cursor *cursor, struct error *error)
+{
+    const json *model = json_get(head, "model");
+    if (!cursor->limits.choose || !json_is_string(model))
+        return 0;
+    return cursor->limits.choose(cursor->limits.context, json_string(model), &cursor->limits,
+                                 &cursor->common.sampling, error);
+}
+
 int message_decode_submit(const struct frame *frame, const struct message_limits *limits,
                           const struct sampling *defaults, struct message_submit *ret_submit,
                           struct error *error)
@@ -339,7 +357,9 @@ int message_decode_submit(const struct frame *frame, const struct message_limits
     int rc = head_open(frame, limits->json_depth_max, &submit.document, error);
     if (rc)
         return rc;
-    rc = read_head(frame, submit.document, limits, &submit, &cursor, error);
+    rc = choose_model(submit.document, &cursor, error);
+    if (!rc)
+        rc = read_head(frame, submit.document, &cursor.limits, &submit, &cursor, error);
     struct cursor *storage = rc ? NULL : malloc(sizeof(*storage));
     if (!rc && !storage)
         rc = error_set(error, ERR_NO_MEMORY, "no memory for a batch of %u prompts",

@@ -79,6 +79,8 @@ static void write_head(struct json_writer *writer, const struct message_submit_o
         json_put_text(writer, "cache_salt", submit->params.cache_salt);
     if (submit->params.adapter)
         json_put_text(writer, "adapter", submit->params.adapter);
+    if (submit->params.model)
+        json_put_text(writer, "model", submit->params.model);
     write_prompts(writer, submit);
     write_constraint(writer, &submit->constraint);
     if (submit->params.no_drafts)

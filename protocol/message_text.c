@@ -89,6 +89,8 @@ size_t message_encode_tokenize(void *buffer, size_t size, uint64_t id,
         json_put_bool(&writer, "chat", true);
     else
         json_put_bool(&writer, "special", question->special);
+    if (question->model[0])
+        json_put_text(&writer, "model", question->model);
     return end(&writer, buffer, size, FRAME_TOKENIZE, 0, id, question->text, question->length);
 }
 
@@ -100,6 +102,8 @@ size_t message_encode_detokenize(void *buffer, size_t size, uint64_t id,
     json_open(&writer, NULL, '{');
     json_put_uint(&writer, "count", question->count);
     json_put_bool(&writer, "special", question->special);
+    if (question->model[0])
+        json_put_text(&writer, "model", question->model);
     return end(&writer, buffer, size, FRAME_DETOKENIZE, 0, id, question->tokens,
                (size_t)question->count * sizeof(int32_t));
 }
@@ -132,7 +136,7 @@ size_t message_encode_detokenized(void *buffer, size_t size, uint64_t id, const 
 int message_decode_tokenize(const struct frame *frame, struct message_tokenize *ret_question,
                             struct error *error)
 {
-    static const char *const names[] = {"bytes", "chat", "special", NULL};
+    static const char *const names[] = {"bytes", "chat", "special", "model", NULL};
     struct message_tokenize question = {.text = (const char *)frame->payload};
     json *head;
     assert(frame->type == FRAME_TOKENIZE);
@@ -145,6 +149,8 @@ int message_decode_tokenize(const struct frame *frame, struct message_tokenize *
     question.special = !question.chat;
     if (!rc)
         rc = head_flag(head, "special", &question.special, error);
+    if (!rc)
+        rc = head_name(head, "model", question.model, sizeof(question.model), error);
     json_free(head);
     if (!rc)
         rc = check_text(question.text, question.length, error);
@@ -157,7 +163,7 @@ int message_decode_tokenize(const struct frame *frame, struct message_tokenize *
 int message_decode_detokenize(const struct frame *frame, uint32_t vocabulary,
                               struct message_detokenize *ret_question, struct error *error)
 {
-    static const char *const names[] = {"count", "special", NULL};
+    static const char *const names[] = {"count", "special", "model", NULL};
     struct message_detokenize question = {.special = true};
     json *head;
     assert(frame->type == FRAME_DETOKENIZE);
@@ -166,6 +172,8 @@ int message_decode_detokenize(const struct frame *frame, uint32_t vocabulary,
     if (rc)
         return rc;
     rc = head_flag(head, "special", &question.special, error);
+    if (!rc)
+        rc = head_name(head, "model", question.model, sizeof(question.model), error);
     json_free(head);
     if (!rc)
         rc = check_tokens(question.tokens, question.count, vocabulary, error);

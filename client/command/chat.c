@@ -112,6 +112,7 @@ static int submit(struct chat *chat, uint64_t *ret_id)
     batch.want_text = 1;
     batch.no_cache = !chat->settings->work.cache;
     batch.cache_salt = chat->settings->work.cache_salt;
+    batch.model = chat->settings->work.named;
     batch.callbacks = (sluice_callbacks){.tokens = take_tokens, .end = take_end};
     batch.context = chat;
     chat->answer.start = chat->answer.end = 0;

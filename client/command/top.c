@@ -27,7 +27,7 @@ struct top {
     struct screen_request requests[REQUESTS_MAX];
     uint32_t request_count, chosen;
     char message[160];
-    char formats[160];
+    char formats[160], models[512];
     struct screen screen;
 };
 
@@ -44,6 +44,7 @@ static int take_stats(struct top *top, const char *text, struct error *error)
     if (!rc) {
         history_push(&top->history);
         screen_read_formats(stats, top->formats, sizeof(top->formats));
+        screen_read_models(stats, top->models, sizeof(top->models));
         top->request_count = screen_read_requests(stats, top->requests, REQUESTS_MAX);
         if (top->chosen >= top->request_count)
             top->chosen = top->request_count ? top->request_count - 1 : 0;
@@ -137,6 +138,7 @@ static void show(struct top *top)
         .request_count = top->request_count,
         .chosen = top->chosen,
         .formats = top->formats,
+        .models = top->models,
         .message = *top->message ? top->message : NULL,
     };
     struct screen *screen = &top->screen;

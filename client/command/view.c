@@ -107,6 +107,17 @@ static void print_formats(const json *formats)
            number_of(formats, "kv_token_bytes"));
 }
 
+/* Of each, where there are several. */
+static void print_models(const json *models)
+{
+    for (const json *model = json_child(models); model && json_count(models) > 1;
+         model = json_next(model))
+        printf("%-14s %s: %.0f running, %.0f waiting, %.0f requests, %.0f tokens generated\n",
+               model == json_child(models) ? "models" : "", json_string(json_get(model, "name")),
+               number_of(model, "running"), number_of(model, "waiting"),
+               number_of(model, "requests"), number_of(model, "generated_tokens"));
+}
+
 /* What an operator looks for first, in a line each; all figures follow. */
 static void print_summary(const json *stats)
 {
@@ -150,6 +161,7 @@ static void print_summary(const json *stats)
            number_of(memory, "weights") / (1 << 20), number_of(memory, "kv_held") / (1 << 20),
            number_of(memory, "device_free") / (1 << 20));
     print_formats(json_get(stats, "formats"));
+    print_models(json_get(stats, "models"));
     printf("\n");
 }
 

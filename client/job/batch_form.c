@@ -132,9 +132,7 @@ static void put_answer(struct json_writer *writer, const struct item *item)
         json_put_uint(writer, "created", (uint64_t)time(NULL));
     }
     json_put_text(writer, "object", objects[form]);
-    json_put_text(writer, "model",
-                  item->job->client ? sluice_client_info(item->job->client)->model
-                                    : item->job->model);
+    json_put_text(writer, "model", job_model(item->job, item));
     json_open(writer, form == LINE_EMBEDDING ? "data" : "choices", '[');
     for (uint32_t i = 0; i < item->result_count; i++)
         (form == LINE_EMBEDDING ? put_row : put_choice)(writer, item, i);

@@ -142,13 +142,22 @@ static void read_input(struct job *job)
 static bool lacks_text(const struct job *job, const struct item *item)
 {
     const sluice_info *info = sluice_client_info(job->client);
-    return (item->work.prompt || item->work.chat) && !info->text && info->context_max > 0;
+    /* Of a model that is named the daemon alone knows. */
+    return (item->work.prompt || item->work.chat) && !info->text && info->context_max > 0 &&
+           !item->work.named;
 }
 
-/* A request that names another model than the one that is served. */
+const char *job_model(const struct job *job, const struct item *item)
+{
+    if (item->work.named)
+        return item->work.named;
+    return job->client ? sluice_client_info(job->client)->model : job->model;
+}
+
+/* A request that names another model than the one that it goes to. */
 static bool lacks_model(const struct job *job, const struct item *item)
 {
-    return item->work.model && strcmp(item->work.model, sluice_client_info(job->client)->model);
+    return item->work.model && strcmp(item->work.model, job_model(job, item));
 }
 
 static void describe(const struct job *job, struct item *item, sluice_batch *batch,
@@ -174,6 +183,7 @@ static void describe(const struct job *job, struct item *item, sluice_batch *bat
     batch->deadline_ms = (uint64_t)item->work.deadline_ms;
     batch->no_cache = !item->work.cache;
     batch->cache_salt = item->work.cache_salt;
+    batch->model = item->work.named;
     batch->stream = job->settings->stream && !job->settings->json && !job->settings->file;
     /* An answer in kind: numbers to numbers, unless there is room for both. */
     item->text = job->kind == SLUICE_GENERATE &&
@@ -205,7 +215,7 @@ static bool send_item(struct job *job, struct item *item)
     if (lacks_model(job, item)) {
         error.code = SLUICE_E_NOT_FOUND;
         snprintf(error.text, sizeof(error.text), "there is no model %.64s here, but %s",
-                 item->work.model, sluice_client_info(job->client)->model);
+                 item->work.model, job_model(job, item));
         fail_item(job, item, &error);
         return true;
     }

@@ -52,6 +52,9 @@ struct job {
 /* Returns the program's exit status. */
 enum status job_run(int kind, const struct option_group *groups, const struct settings *settings);
 
+/* The model that it goes to. */
+const char *job_model(const struct job *job, const struct item *item);
+
 /* What items report. */
 void job_held(struct job *job, size_t more);
 void job_tokens(struct job *job, size_t count);

@@ -247,7 +247,7 @@ int line_read(const struct option_group *groups, const struct work *common, cons
         keep_names(common, &work);
     /* A document of tokens is many times their own size, and only texts are borrowed from it. */
     if (!rc && !work.prompt && work.stop.count == 0 && !work.id && !work.custom_id && !work.model &&
-        work.cache_salt == common->cache_salt) {
+        work.cache_salt == common->cache_salt && work.named == common->named) {
         json_free(work.document);
         work.document = NULL;
     }

@@ -49,6 +49,8 @@ const struct option settings_cache[] = {
      "* a secret of 1 to 256 bytes: what is kept is shared with all who give it, else with the "
      "same "
      "user alone"},
+    {"model", "NAME", OPTION_TEXT, AT(work.named), 0, 0, true,
+     "* which model, of a daemon that serves several (its first)"},
     {0}};
 
 const struct option settings_sampling[] = {

@@ -17,6 +17,7 @@ struct work {
     int normalize;
     int cache;
     const char *cache_salt; /* NULL: none */
+    const char *named;      /* the model, of several; NULL: the first */
     const char *pooling;
     struct option_list stop;
     /* Of a line of a batch file alone. */

@@ -225,6 +225,8 @@ static int check_batch(const sluice_batch *batch, struct error *error)
         return error_set(error, ERR_USAGE, "a constraint is of what is generated");
     if ((batch->constraint >= SLUICE_CONSTRAINT_SCHEMA) != (batch->constraint_text != NULL))
         return error_set(error, ERR_USAGE, "a constraint lacks its text, or has one that it has not");
+    if (batch->model && (!*batch->model || strlen(batch->model) >= MESSAGE_NAME_MAX))
+        return error_set(error, ERR_USAGE, "model must have 1 to %d bytes", MESSAGE_NAME_MAX - 1);
     if (batch->cache_salt && (!*batch->cache_salt || strlen(batch->cache_salt) > MESSAGE_SALT_MAX))
         return error_set(error, ERR_USAGE, "cache_salt must have 1 to %d bytes", MESSAGE_SALT_MAX);
     if (batch->prompt_count == 0)
@@ -266,6 +268,7 @@ static int draft_make(const sluice_batch *batch, struct draft *draft, struct err
                        .length = batch->constraint_text ? strlen(batch->constraint_text) : 0},
         .params.no_cache = batch->no_cache != 0,
         .params.cache_salt = batch->cache_salt,
+        .params.model = batch->model,
         .prompt_count = (uint32_t)count,
     };
     draft->prompts = calloc(count, sizeof(*draft->prompts));

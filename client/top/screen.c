@@ -338,6 +338,8 @@ void screen_draw(struct screen *screen, const struct screen_state *state)
     draw_latency(screen, history, "E2E", HIST_E2E, SPARK_E2E);
     draw_step(screen, history);
     draw_memory(screen, history, state->formats);
+    if (state->models && *state->models)
+        put(screen, "models     %s", state->models);
     draw_users(screen, state);
     draw_requests(screen, state);
 }
@@ -364,6 +366,20 @@ void screen_read_formats(const json *stats, char *text, size_t size)
     if (json_is_string(kv) && used < size)
         snprintf(text + used, size - used, "%sKV %.16s, %" PRIu64 " bytes a token",
                  used ? "; " : "", json_string(kv), field(formats, "kv_token_bytes"));
+}
+
+void screen_read_models(const json *stats, char *text, size_t size)
+{
+    const json *models = json_get(stats, "models");
+    size_t used = 0;
+    *text = '\0';
+    if (json_count(models) < 2)
+        return;
+    for (const json *model = json_child(models); model && used < size; model = json_next(model))
+        used += (size_t)snprintf(text + used, size - used,
+                                 "%s%.24s (%" PRIu64 " running, %" PRIu64 " waiting)",
+                                 used ? ", " : "", json_string(json_get(model, "name")),
+                                 field(model, "running"), field(model, "waiting"));
 }
 
 static int by_age(const void *left, const void *right)

@@ -34,6 +34,7 @@ struct screen_state {
     const struct screen_request *requests;
     uint32_t request_count, chosen; /* chosen: the one that a key would cancel */
     const char *formats; /* as screen_read_formats gives them; NULL: not known */
+    const char *models;  /* as screen_read_models gives them; NULL: not known */
     const char *message; /* NULL = the help line */
 };
 
@@ -42,6 +43,9 @@ uint32_t screen_read_requests(const json *stats, struct screen_request *requests
 
 /* What STATS says of weights and of keys and values, as the line has it; empty: nothing. */
 void screen_read_formats(const json *stats, char *text, size_t size);
+
+/* Likewise of models, where there are several. */
+void screen_read_models(const json *stats, char *text, size_t size);
 
 void screen_draw(struct screen *screen, const struct screen_state *state);
 /* One line for a pipe or a log; with `heading` the names of its columns. */

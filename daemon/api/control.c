@@ -185,9 +185,38 @@ static int stats(struct session *session, const struct frame *frame, time_us now
 /* ---- the rest ----------------------------------------------------------------------------------
  */
 
-static void write_model(struct json_writer *writer, const void *server)
+struct served_model *control_model(struct server *server, const char *name, struct error *error)
 {
-    status_model(server, writer);
+    struct served_model *model =
+        name && name[0] ? server_find_model(server, name) : &server->models[0];
+    if (!model)
+        error_set(error, ERR_NOT_FOUND, "there is no model %.64s here", name);
+    return model;
+}
+
+struct asked_model {
+    const struct server *server;
+    const struct served_model *model;
+};
+
+static void write_model(struct json_writer *writer, const void *context)
+{
+    const struct asked_model *asked = context;
+    status_model(asked->server, asked->model, writer);
+}
+
+static int answer_model(struct session *session, const struct frame *frame, time_us now_us,
+                        struct error *error)
+{
+    char name[MESSAGE_NAME_MAX];
+    int rc = message_decode_model(frame, name, error);
+    if (rc)
+        return rc;
+    const struct asked_model asked = {session->server, control_model(session->server, name, error)};
+    if (!asked.model)
+        return -ERR_NOT_FOUND;
+    control_answer(session, frame->type, frame->id, write_model, &asked, now_us);
+    return 0;
 }
 
 static void write_health(struct json_writer *writer, const void *context)
@@ -199,10 +228,7 @@ static void write_health(struct json_writer *writer, const void *context)
 static void answer_status(struct session *session, const struct frame *frame, time_us now_us)
 {
     const struct telling telling = {.session = session, .now_us = now_us};
-    if (frame->type == FRAME_MODEL)
-        control_answer(session, frame->type, frame->id, write_model, session->server, now_us);
-    else
-        control_answer(session, frame->type, frame->id, write_health, &telling, now_us);
+    control_answer(session, frame->type, frame->id, write_health, &telling, now_us);
 }
 
 static int drain_or_resume(struct session *session, const struct frame *frame, time_us now_us,
@@ -234,8 +260,9 @@ static int control(struct session *session, const struct frame *frame, time_us n
         return cancel(session, frame, now_us, error);
     case FRAME_STATS:
         return stats(session, frame, now_us, error);
-    case FRAME_HEALTH:
     case FRAME_MODEL:
+        return answer_model(session, frame, now_us, error);
+    case FRAME_HEALTH:
         answer_status(session, frame, now_us);
         return 0;
     case FRAME_DRAIN:

@@ -264,6 +264,96 @@ static void put_users(struct out *out, const struct server *server)
     }
 }
 
+struct model_figures {
+    uint64_t running, waiting, kv_blocks_max;
+    double kv_usage;
+};
+
+static struct model_figures figures_of(const struct served_model *model)
+{
+    struct model_figures figures = {.waiting = model->waiting.count};
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < model->replica_count; i++) {
+        const struct stats_worker *stats = model->replicas[i]->api->stats(model->replicas[i]);
+        figures.running += stats->running;
+        figures.waiting += stats->starting;
+        figures.kv_blocks_max += stats->kv_blocks_max;
+        used += stats->kv_blocks_used;
+    }
+    if (figures.kv_blocks_max > 0)
+        figures.kv_usage = (double)used / (double)figures.kv_blocks_max;
+    return figures;
+}
+
+static void put_model(struct out *out, const char *name, const struct served_model *model)
+{
+    PUT(out, "sluice_", name, "{model=\"");
+    put_label(out, model->info.id);
+    PUT(out, "\"}");
+}
+
+/* Of each, where there are several. */
+static void put_models(struct out *out, const struct server *server)
+{
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } series[] = {
+        {"model_requests_total", "Requests accepted, by model",
+         offsetof(struct served_model, requests)},
+        {"model_prompt_tokens_total", "Prompt tokens sent to a replica, by model",
+         offsetof(struct served_model, prompt_tokens)},
+        {"model_generation_tokens_total", "Tokens generated, by model",
+         offsetof(struct served_model, generated_tokens)},
+    };
+    for (size_t i = 0; server->model_count > 1 && i < COUNT(series); i++) {
+        put_type(out, series[i].name, "counter", series[i].help);
+        for (uint32_t j = 0; j < server->model_count; j++) {
+            const struct served_model *model = &server->models[j];
+            put_model(out, series[i].name, model);
+            put_value(out, *(const uint64_t *)((const char *)model + series[i].offset));
+        }
+    }
+    for (int run = 0; server->model_count > 1 && run < 2; run++) {
+        const char *name = run ? "model_num_requests_running" : "model_num_requests_waiting";
+        put_type(out, name, "gauge",
+                 run ? "Sequences on the device, by model" : "Sequences that wait, by model");
+        for (uint32_t j = 0; j < server->model_count; j++) {
+            const struct model_figures figures = figures_of(&server->models[j]);
+            put_model(out, name, &server->models[j]);
+            put_value(out, run ? figures.running : figures.waiting);
+        }
+    }
+}
+
+/* Memory by its use, of each model's devices; where there are several. */
+static void put_model_memory(struct out *out, const struct server *server)
+{
+    static const char name[] = "model_memory_bytes";
+    if (server->model_count < 2)
+        return;
+    put_type(out, name, "gauge", "Memory by its use, by model");
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        const struct served_model *model = &server->models[i];
+        struct gpu_memory memory;
+        status_model_memory(model, &memory);
+        const struct {
+            const char *kind;
+            uint64_t bytes;
+        } parts[] = {{"weights", memory.weights},
+                     {"kv", memory.kv_held},
+                     {"scratch", memory.scratch_held},
+                     {"pinned", memory.pinned},
+                     {"host_cache", memory.host_blocks}};
+        for (size_t j = 0; j < COUNT(parts); j++) {
+            PUT(out, "sluice_", name, "{model=\"");
+            put_label(out, model->info.id);
+            PUT(out, "\",kind=\"", parts[j].kind, "\"}");
+            put_value(out, parts[j].bytes);
+        }
+    }
+}
+
 static void put_adapters(struct out *out, const struct server *server)
 {
     const struct {
@@ -353,28 +443,34 @@ static void put_rest(struct out *out, const struct server *server,
     put_number(out, "ready", "gauge", "1 while requests are served", status_ready(server, now_us));
     put_type(out, "memory_bytes", "gauge", "Memory by its use, of all devices");
     put_memory(out, "memory_bytes", "", &memory);
-    put_formats(out, &server->model);
+    put_formats(out, &server->models[0].info);
     put_replicas(out, server);
     put_users(out, server);
+    put_models(out, server);
+    put_model_memory(out, server);
     put_adapters(out, server);
     put_programs(out, server);
     put_number(out, "graph_steps_total", "counter", "Steps that ran as a captured graph",
                (double)counters.graph_steps);
     put_type(out, "build_info", "gauge", "Always 1; the version and the model are its labels");
     out_text(out, "sluice_build_info{version=\"" SLUICE_VERSION "\",model_name=\"");
-    put_label(out, server->model.id);
+    put_label(out, server->models[0].info.id);
     out_text(out, "\"} 1\n");
 }
 
 /* ---- by vLLM's names ---------------------------------------------------------------------------
  */
 
-static void put_vllm(struct out *out, const struct server *server, const char *name,
-                     const char *help, const char *labels, double value)
+static void put_vllm_type(struct out *out, const char *name, const char *help)
 {
-    out_format(out, "# HELP vllm:%s %s\n# TYPE vllm:%s gauge\nvllm:%s{model_name=\"", name, help,
-               name, name);
-    put_label(out, server->model.id);
+    out_format(out, "# HELP vllm:%s %s\n# TYPE vllm:%s gauge\n", name, help, name);
+}
+
+static void put_vllm(struct out *out, const struct served_model *model, const char *name,
+                     const char *labels, double value)
+{
+    out_format(out, "vllm:%s{model_name=\"", name);
+    put_label(out, model->info.id);
     out_format(out, "\"%s} %.17g\n", labels, value);
 }
 
@@ -401,7 +497,7 @@ static void put_vllm_adapters(struct out *out, const struct server *server)
     out_format(out, "# HELP %s Always 1; adapters that run and wait\n# TYPE %s gauge\n", name,
                name);
     out_format(out, "%s{model_name=\"", name);
-    put_label(out, server->model.id);
+    put_label(out, server->models[0].info.id);
     out_format(out, "\",max_lora=\"%" PRIu32 "\"", server->adapters.count);
     put_names(out, server, "running_lora_adapters", true);
     put_names(out, server, "waiting_lora_adapters", false);
@@ -410,21 +506,29 @@ static void put_vllm_adapters(struct out *out, const struct server *server)
 
 /* What routers and pickers for vLLM read, by its names and in its units: a sequence waits until it
  * is in a step, wherever it lies until then. */
-static void put_vllm_all(struct out *out, const struct server *server,
-                         const struct stats_worker *workers)
+static void put_vllm_all(struct out *out, const struct server *server)
 {
     char labels[96];
-    uint64_t blocks = workers->kv_blocks_max;
-    put_vllm(out, server, "num_requests_running", "Sequences on the device", "",
-             (double)workers->running);
-    put_vllm(out, server, "num_requests_waiting", "Sequences that wait for a slot on the device",
-             "", (double)(server->waiting.count + workers->starting));
-    put_vllm(out, server, "kv_cache_usage_perc", "Part of the KV blocks in use, 0 to 1", "",
-             blocks > 0 ? (double)workers->kv_blocks_used / (double)blocks : 0);
-    snprintf(labels, sizeof(labels), ",block_size=\"%u\",num_gpu_blocks=\"%" PRIu64 "\"",
-             server->model.block_tokens, blocks);
-    put_vllm(out, server, "cache_config_info", "Always 1; the KV cache's shape is its labels",
-             labels, 1);
+    put_vllm_type(out, "num_requests_running", "Sequences on the device");
+    for (uint32_t i = 0; i < server->model_count; i++)
+        put_vllm(out, &server->models[i], "num_requests_running", "",
+                 (double)figures_of(&server->models[i]).running);
+    put_vllm_type(out, "num_requests_waiting", "Sequences that wait for a slot on the device");
+    for (uint32_t i = 0; i < server->model_count; i++)
+        put_vllm(out, &server->models[i], "num_requests_waiting", "",
+                 (double)figures_of(&server->models[i]).waiting);
+    put_vllm_type(out, "kv_cache_usage_perc", "Part of the KV blocks in use, 0 to 1");
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        const struct model_figures figures = figures_of(&server->models[i]);
+        put_vllm(out, &server->models[i], "kv_cache_usage_perc", "", figures.kv_usage);
+    }
+    put_vllm_type(out, "cache_config_info", "Always 1; the KV cache's shape is its labels");
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        const struct served_model *model = &server->models[i];
+        snprintf(labels, sizeof(labels), ",block_size=\"%u\",num_gpu_blocks=\"%" PRIu64 "\"",
+                 model->info.block_tokens, figures_of(model).kv_blocks_max);
+        put_vllm(out, model, "cache_config_info", labels, 1);
+    }
     put_vllm_adapters(out, server);
 }
 
@@ -439,5 +543,5 @@ void metrics_write(struct out *out, struct server *server, time_us now_us)
     }
     put_rest(out, server, workers, now_us);
     if (server->options->metrics_vllm)
-        put_vllm_all(out, server, workers);
+        put_vllm_all(out, server);
 }

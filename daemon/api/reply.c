@@ -126,7 +126,7 @@ static void reply_tokens(struct session *session, struct seq *seq, uint32_t coun
 static void reply_result(struct session *session, struct seq *seq, uint32_t count, time_us now_us)
 {
     bool score = seq->params.job == JOB_SCORE;
-    uint32_t width = score ? 0 : session->server->model.hidden;
+    uint32_t width = score ? 0 : seq->request->model->info.hidden;
     size_t size = score ? sizeof(*seq->out_scores) : width * sizeof(float);
     count = portion(count, size);
     struct message_result result = {

@@ -33,13 +33,14 @@ static void welcome(struct session *session, time_us now_us)
         .version = FRAME_VERSION,
         .frame_max = server->options->frame_max,
         .batch_max = server->limits.batch_max,
-        .context_max = server->limits.context_max,
-        .vocabulary = server->model.vocab,
+        .context_max = server->models[0].context_max,
+        .vocabulary = server->models[0].info.vocab,
         .logprobs_max = server->limits.logprobs_max,
         .n_max = server->limits.n_max,
-        .text = model_text_texts(server->model_text, NULL) == 0,
+        .text = model_text_texts(server->models[0].text, NULL) == 0,
     };
-    snprintf(welcome.model, sizeof(welcome.model), "%.*s", MESSAGE_NAME_MAX - 1, server->model.id);
+    snprintf(welcome.model, sizeof(welcome.model), "%.*s", MESSAGE_NAME_MAX - 1,
+             server->models[0].info.id);
     snprintf(welcome.device, sizeof(welcome.device), "%.*s", MESSAGE_NAME_MAX - 1, server->device);
     void *room = conn_output(&session->conn, WELCOME_FRAME_MAX);
     if (room)
@@ -157,6 +158,7 @@ static void gone(struct conn *conn)
     session->sink.user->load.connections--;
     users_put(&server->users, session->sink.user);
     session->sink.user = NULL;
+    response_sink_free(&session->sink);
 }
 
 static void release(struct conn *conn)

@@ -51,6 +51,15 @@ bool status_ready(const struct server *server, time_us now_us)
     return strcmp(status_word(server, now_us), "ok") == 0;
 }
 
+/* All that are served, by what they are called first. */
+static void put_names(const struct server *server, struct json_writer *writer)
+{
+    json_open(writer, "models", '[');
+    for (uint32_t i = 0; i < server->model_count; i++)
+        json_put_text(writer, NULL, server->models[i].info.id);
+    json_close(writer, ']');
+}
+
 void status_health(const struct server *server, struct json_writer *writer, time_us now_us)
 {
     const char *status = status_word(server, now_us);
@@ -60,7 +69,8 @@ void status_health(const struct server *server, struct json_writer *writer, time
     json_put_double(writer, "progress", server->phase == SERVER_LOADING ? progress(server) : 1);
     json_put_uint(writer, "uptime_us", now_us - server->started_us);
     json_put_text(writer, "version", SLUICE_VERSION);
-    json_put_text(writer, "model", server->model.id);
+    json_put_text(writer, "model", server->models[0].info.id);
+    put_names(server, writer);
     json_put_text(writer, "device", server->device);
     json_open(writer, "unreachable", '[');
     for (uint32_t i = 0; i < SERVER_SOCKETS_MAX; i++)
@@ -70,11 +80,12 @@ void status_health(const struct server *server, struct json_writer *writer, time
     json_close(writer, '}');
 }
 
-static void put_limits(const struct server *server, struct json_writer *writer)
+static void put_limits(const struct server *server, const struct served_model *model,
+                       struct json_writer *writer)
 {
     const struct admission_limits *limits = &server->limits;
     json_open(writer, "limits", '{');
-    json_put_uint(writer, "context_max", limits->context_max);
+    json_put_uint(writer, "context_max", model->context_max);
     json_put_uint(writer, "batch_max", limits->batch_max);
     json_put_uint(writer, "n_max", limits->n_max);
     json_put_uint(writer, "logprobs_max", limits->logprobs_max);
@@ -101,9 +112,10 @@ static void put_formats(const struct gpu_model *model, struct json_writer *write
     json_close(writer, '}');
 }
 
-void status_model(const struct server *server, struct json_writer *writer)
+void status_model(const struct server *server, const struct served_model *served,
+                  struct json_writer *writer)
 {
-    const struct gpu_model *model = &server->model;
+    const struct gpu_model *model = &served->info;
     json_open(writer, NULL, '{');
     json_put_text(writer, "model", model->id);
     json_put_text(writer, "architecture", model->arch);
@@ -121,12 +133,12 @@ void status_model(const struct server *server, struct json_writer *writer)
     json_put_uint(writer, "kv_token_bytes", model->kv_token_bytes);
     put_formats(model, writer);
     json_put_uint(writer, "block_tokens", model->block_tokens);
-    json_put_bool(writer, "text", model_text_texts(server->model_text, NULL) == 0);
+    json_put_bool(writer, "text", model_text_texts(served->text, NULL) == 0);
     json_open(writer, "eos_token_ids", '[');
     for (uint32_t i = 0; i < model->eos_count; i++)
         json_put_int(writer, NULL, model->eos[i]);
     json_close(writer, ']');
-    put_limits(server, writer);
+    put_limits(server, served, writer);
     json_close(writer, '}');
 }
 
@@ -206,22 +218,42 @@ static void add_counters(struct gpu_counters *sum, const struct gpu_counters *on
     sum->steps_ahead += one->steps_ahead;
 }
 
+/* seen: devices whose own figures are in the sum, a bit each. */
+static void add_replica_memory(struct gpu_memory *sum, const struct replica *replica,
+                               uint64_t *seen)
+{
+    for (uint32_t rank = 0; rank < replica->rank_count; rank++) {
+        struct gpu_memory memory = {0};
+        const uint64_t bit = UINT64_C(1) << (replica->devices[rank] & 63);
+        replica->api->memory(replica, rank, &memory);
+        if (*seen & bit)
+            memory.device_free = memory.device_total = 0;
+        *seen |= bit;
+        add_memory(sum, &memory);
+    }
+}
+
 void status_device(const struct server *server, struct gpu_memory *ret_memory,
                    struct gpu_counters *ret_counters)
 {
     *ret_memory = (struct gpu_memory){0};
     *ret_counters = (struct gpu_counters){0};
+    uint64_t seen = 0;
     for (uint32_t i = 0; i < server->replica_count; i++) {
         const struct replica *replica = server->replicas[i];
         struct gpu_counters counters = {0};
         replica->api->counters(replica, &counters);
         add_counters(ret_counters, &counters);
-        for (uint32_t rank = 0; rank < replica->rank_count; rank++) {
-            struct gpu_memory memory = {0};
-            replica->api->memory(replica, rank, &memory);
-            add_memory(ret_memory, &memory);
-        }
+        add_replica_memory(ret_memory, replica, &seen);
     }
+}
+
+void status_model_memory(const struct served_model *model, struct gpu_memory *ret_memory)
+{
+    uint64_t seen = 0;
+    *ret_memory = (struct gpu_memory){0};
+    for (uint32_t i = 0; i < model->replica_count; i++)
+        add_replica_memory(ret_memory, model->replicas[i], &seen);
 }
 
 static void put_memory(struct json_writer *writer, const struct gpu_memory *memory)
@@ -254,12 +286,14 @@ static void put_counters(struct json_writer *writer, const struct gpu_counters *
 }
 
 /* One replica: its work, its steps, and the memory of each of its devices. */
-static void put_replica(struct replica *replica, struct json_writer *writer)
+static void put_replica(const struct served_model *model, struct replica *replica,
+                        struct json_writer *writer)
 {
     const struct stats_worker *stats = replica->api->stats(replica);
     struct gpu_counters counters = {0};
     replica->api->counters(replica, &counters);
     json_open(writer, NULL, '{');
+    json_put_text(writer, "model", model->info.id);
     json_put_uint(writer, "running", stats->running);
     json_put_uint(writer, "starting", stats->starting);
     json_put_uint(writer, "kv_blocks_used", stats->kv_blocks_used);
@@ -307,11 +341,34 @@ static void put_devices(const struct server *server, struct json_writer *writer)
     put_memory(writer, &memory);
     put_counters(writer, &counters);
     json_open(writer, "replicas", '[');
-    for (uint32_t i = 0; i < server->replica_count; i++)
-        put_replica(server->replicas[i], writer);
+    for (uint32_t i = 0; i < server->model_count; i++)
+        for (uint32_t j = 0; j < server->models[i].replica_count; j++)
+            put_replica(&server->models[i], server->models[i].replicas[j], writer);
     json_close(writer, ']');
     if (server->jobs.worker)
         put_lanes(server->jobs.worker, writer);
+}
+
+static void put_models(const struct server *server, struct json_writer *writer)
+{
+    json_open(writer, "models", '[');
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        const struct served_model *model = &server->models[i];
+        struct gpu_memory memory;
+        status_model_memory(model, &memory);
+        json_open(writer, NULL, '{');
+        json_put_text(writer, "name", model->info.id);
+        json_put_uint(writer, "waiting", model->waiting.count);
+        json_put_uint(writer, "running", model->running);
+        json_put_uint(writer, "requests", model->requests);
+        json_put_uint(writer, "prompt_tokens", model->prompt_tokens);
+        json_put_uint(writer, "generated_tokens", model->generated_tokens);
+        json_put_uint(writer, "replicas", model->replica_count);
+        put_memory(writer, &memory);
+        put_formats(&model->info, writer);
+        json_close(writer, '}');
+    }
+    json_close(writer, ']');
 }
 
 static void put_adapters(const struct server *server, struct json_writer *writer)
@@ -356,6 +413,8 @@ static void put_request(const struct server *server, const struct request *reque
     if (request->user->id < KEY_USER_FIRST)
         json_put_uint(writer, "uid", request->user->id);
     json_put_text(writer, "job", job_name(request->params.job));
+    if (request->model)
+        json_put_text(writer, "model", request->model->info.id);
     if (request->adapter)
         json_put_text(writer, "adapter", server->adapters.at[request->adapter - 1].name);
     json_put_int(writer, "priority", request->params.priority);
@@ -394,7 +453,7 @@ const struct stats_worker *status_figures(struct server *server)
         stats_worker_merge(&workers, server->replicas[i]->api->stats(server->replicas[i]));
     server->counts.connections = server->load.connections;
     server->counts.requests = server->live_requests;
-    server->counts.waiting = server->waiting.count;
+    server->counts.waiting = server_waiting(server);
     server->counts.waiting_tokens = server->load.tokens;
     server->counts.jobs_waiting = server->jobs.waiting.count;
     server->counts.jobs_running = server->jobs.running;
@@ -424,7 +483,8 @@ void status_stats(struct server *server, const struct peer *peer, const struct m
     put_kind(writer, STATS_HIST, &server->counts, workers, want->buckets);
     json_close(writer, '}');
     put_devices(server, writer);
-    put_formats(&server->model, writer);
+    put_formats(&server->models[0].info, writer);
+    put_models(server, writer);
     put_adapters(server, writer);
     if (want->requests)
         put_requests(server, peer, writer, now_us);

@@ -15,6 +15,7 @@ struct gpu_counters;
 struct gpu_memory;
 struct message_stats;
 struct peer;
+struct served_model;
 struct server;
 struct stats_worker;
 
@@ -26,8 +27,9 @@ const char *status_word(const struct server *server, time_us now_us);
 bool status_alive(const struct server *server, time_us now_us);
 /* The status is ok: what HEALTH calls ready. */
 bool status_ready(const struct server *server, time_us now_us);
-/* What is served, and by which limits. */
-void status_model(const struct server *server, struct json_writer *writer);
+/* A model, and by which limits it is served. */
+void status_model(const struct server *server, const struct served_model *model,
+                  struct json_writer *writer);
 /* Counters, gauges, histograms, memory, and what is wanted beside: the list of the peer's requests,
  * or of all for an admin, at most STATUS_REQUESTS_MAX; the histograms' buckets. */
 void status_stats(struct server *server, const struct peer *peer, const struct message_stats *want,
@@ -39,5 +41,8 @@ const struct stats_worker *status_figures(struct server *server);
 /* Summed over replicas. */
 void status_device(const struct server *server, struct gpu_memory *ret_memory,
                    struct gpu_counters *ret_counters);
+
+/* Summed over the model's. */
+void status_model_memory(const struct served_model *model, struct gpu_memory *ret_memory);
 
 #define STATUS_REQUESTS_MAX 1000u

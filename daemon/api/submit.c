@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/api/control.h"
 #include "daemon/api/session.h"
 #include "daemon/request/encoder.h"
 #include "daemon/request/request_builder.h"
@@ -21,6 +22,7 @@ struct submit {
     uint64_t client_id;
     time_us arrived_us;
     struct message_submit message; /* owned */
+    struct served_model *model;    /* that it names */
     struct encoder encoding;
     char *chats;      /* owned; the conversations, or tokens, one after the other: the frame goes */
     size_t *chat_end; /* owned; where each of them ends */
@@ -88,7 +90,7 @@ static int make_request(struct request_builder *builder, struct submit *submit, 
     const struct message_submit *message = &submit->message;
     int rc = request_builder_phase(submit->server, error);
     if (!rc)
-        rc = request_builder_open(builder, submit->server, &submit->session->sink,
+        rc = request_builder_open(builder, submit->server, submit->model, &submit->session->sink,
                                   (uint64_t)message->prompt_count * message->common->sampling.n,
                                   &message->params, submit->arrived_us, error);
     if (!rc)
@@ -239,13 +241,13 @@ static int encode(struct submit *submit, const json *text, const json *chat, str
     struct encoder *encoding = &submit->encoding;
     struct user *user = submit->session->sink.user;
     uint32_t sequences = submit->message.result_count;
-    const struct model_text *model_text = submit->server->model_text;
+    const struct model_text *model_text = submit->model->text;
     int rc = chat ? model_text_chats(model_text, error) : model_text_texts(model_text, error);
     if (!rc)
         rc = request_builder_room(submit->server, user, sequences, error);
     if (!rc)
-        rc = encoder_make(encoding, submit->server, text || chat ? submit->message.prompt_count : 0,
-                          error);
+        rc = encoder_make(encoding, submit->server, submit->model,
+                          text || chat ? submit->message.prompt_count : 0, error);
     if (!rc && chat)
         rc = take_chats(submit, chat, error);
     else if (!rc)
@@ -288,12 +290,26 @@ void submit_forget(struct session *session)
 /* ---- frames ------------------------------------------------------------------------------------
  */
 
+static int choose(void *context, const char *name, struct message_limits *limits,
+                  struct sampling *defaults, struct error *error)
+{
+    struct server *server = context;
+    const struct served_model *model = control_model(server, name, error);
+    if (!model)
+        return -ERR_NOT_FOUND;
+    limits->vocabulary = model->info.vocab;
+    *defaults = request_builder_defaults(model);
+    return 0;
+}
+
 static int read_frame(struct session *session, const struct frame *frame,
                       struct message_submit *message, struct error *error)
 {
     struct server *server = session->server;
-    const struct message_limits limits = request_builder_limits(server);
-    const struct sampling sampling = request_builder_defaults(server);
+    struct message_limits limits = request_builder_limits(server, &server->models[0]);
+    const struct sampling sampling = request_builder_defaults(&server->models[0]);
+    limits.choose = choose;
+    limits.context = server;
     int rc = request_builder_phase(server, error);
     if (!rc)
         rc = request_builder_model(server, error);
@@ -327,6 +343,7 @@ void submit_frame(struct session *session, const struct frame *frame, time_us no
     submit->client_id = frame->id;
     submit->arrived_us = now_us;
     submit->message = message;
+    submit->model = control_model(session->server, message.params.model, NULL);
     list_append(&session->submits, &submit->link);
     if (!text && !chat && message.constraint.kind == MESSAGE_CONSTRAINT_NONE) {
         accept(submit, now_us);

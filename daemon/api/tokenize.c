@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/api/control.h"
 #include "daemon/api/session.h"
 #include "daemon/request/encoder.h"
 #include "daemon/request/request_builder.h"
@@ -102,11 +103,11 @@ static void ended(struct encoder *encoding, const struct error *error, time_us n
     refuse(session, question->client_id, error, now_us);
 }
 
-static int start(struct question *question, const struct message_tokenize *message,
-                 struct error *error)
+static int start(struct question *question, struct served_model *model,
+                 const struct message_tokenize *message, struct error *error)
 {
     struct encoder *encoding = &question->encoding;
-    int rc = encoder_make(encoding, question->server, 1, error);
+    int rc = encoder_make(encoding, question->server, model, 1, error);
     if (rc)
         return rc;
     if (message->chat) {
@@ -127,8 +128,11 @@ static int tokenize(struct session *session, const struct frame *frame, time_us 
 {
     struct message_tokenize message;
     int rc = message_decode_tokenize(frame, &message, error);
+    struct served_model *model = rc ? NULL : control_model(session->server, message.model, error);
+    if (!rc && !model)
+        rc = -ERR_NOT_FOUND;
     if (!rc && message.chat)
-        rc = model_text_chats(session->server->model_text, error);
+        rc = model_text_chats(model->text, error);
     if (!rc && session->text_count >= WAITING_MAX)
         rc = error_limit(error, ERR_BUSY, WAITING_MAX, session->text_count,
                          "%u texts wait for the tokenizer already", WAITING_MAX);
@@ -145,7 +149,7 @@ static int tokenize(struct session *session, const struct frame *frame, time_us 
     memcpy(question->text, message.text, message.length);
     list_append(&session->texts, &question->link);
     session->text_count++;
-    rc = start(question, &message, error);
+    rc = start(question, model, &message, error);
     if (rc)
         question_free(question); /* else encoded() has it, or had it */
     return rc;
@@ -172,10 +176,15 @@ static int detokenize(struct session *session, const struct frame *frame, time_u
     struct message_detokenize message;
     char *text;
     size_t length;
-    int rc = message_decode_detokenize(frame, server->model.vocab, &message, error);
+    const struct served_model *model = NULL;
+    int rc = message_decode_detokenize(frame, INT32_MAX, &message, error);
+    if (!rc && !(model = control_model(server, message.model, error)))
+        rc = -ERR_NOT_FOUND;
     if (!rc)
-        rc = model_text_decode(server->model_text, message.tokens, message.count,
-                               server->limits.context_max, message.special, &text, &length, error);
+        rc = message_decode_detokenize(frame, model->info.vocab, &message, error);
+    if (!rc)
+        rc = model_text_decode(model->text, message.tokens, message.count, model->context_max,
+                               message.special, &text, &length, error);
     if (rc)
         return rc;
     void *room = answer_room(session, frame->id, length, now_us);

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/base/option_table.h"
-#include "daemon/base/grant.h"
 #include "daemon/base/adapter_name.h"
+#include "daemon/base/grant.h"
+#include "daemon/base/model_list.h"
 #include "daemon/base/model_name.h"
+#include "daemon/base/option_table.h"
 #include "daemon/base/web_access.h"
 #include "protocol/base/log.h"
 #include "protocol/base/utf8.h"
@@ -376,6 +377,40 @@ int options_read_flags(struct options *options, int argc, char *const *argv, str
 /* ---- all together ------------------------------------------------------------------------------
  */
 
+int options_check_model(const struct options *options, struct error *error)
+{
+    struct model_names names;
+    struct adapter_names adapters;
+    if (options->gpu_memory_max && options->kv_max > options->gpu_memory_max)
+        return error_limit(error, ERR_BAD_CONFIG, options->gpu_memory_max, options->kv_max,
+                           "kv-max must be at most gpu-memory-max");
+    int rc = model_names_read(&names, options->served_model_name, "", error);
+    rc = rc ? rc : adapter_names_read(&adapters, options->adapter, error);
+    return rc ? rc : adapter_names_apart(&adapters, &names, error);
+}
+
+/* Each by itself, and all beside each other. */
+static int check_models(const struct options *options, struct error *error)
+{
+    struct model_list list;
+    struct adapter_names adapters;
+    int rc = adapter_names_read(&adapters, options->adapter, error);
+    if (!rc && adapters.count > 0 && !options->model[0])
+        rc = error_set(error, ERR_BAD_CONFIG, "adapter: %s has no model", adapters.at[0].name);
+    if (!rc && options->adapters_max > 0 && !options->model[0])
+        rc = error_set(error, ERR_BAD_CONFIG, "adapters-max: there is no model");
+    if (!rc)
+        rc = model_list_make(options, &list, error);
+    for (uint32_t i = 1; !rc && i < list.count; i++) {
+        struct model_names names;
+        rc = model_names_read(&names, list.at[i]->served_model_name, "", error);
+        rc = rc ? rc : adapter_names_apart(&adapters, &names, error);
+    }
+    if (!rc)
+        model_list_free(&list);
+    return rc;
+}
+
 int options_check(const struct options *options, struct error *error)
 {
     if (options->output_high >= options->output_max)
@@ -388,19 +423,9 @@ int options_check(const struct options *options, struct error *error)
         return error_set(
             error, ERR_BAD_CONFIG,
             "profile-steps and profile-file are given together: --profile-steps N FILE");
-    if (options->gpu_memory_max && options->kv_max > options->gpu_memory_max)
-        return error_limit(error, ERR_BAD_CONFIG, options->gpu_memory_max, options->kv_max,
-                           "kv-max must be at most gpu-memory-max");
     struct grants grants;
-    struct model_names names;
-    struct adapter_names adapters;
-    int rc = model_names_read(&names, options->served_model_name, "", error);
-    rc = rc ? rc : adapter_names_read(&adapters, options->adapter, error);
-    rc = rc ? rc : adapter_names_apart(&adapters, &names, error);
-    if (!rc && adapters.count > 0 && !options->model[0])
-        rc = error_set(error, ERR_BAD_CONFIG, "adapter: %s has no model", adapters.at[0].name);
-    if (!rc && options->adapters_max > 0 && !options->model[0])
-        rc = error_set(error, ERR_BAD_CONFIG, "adapters-max: there is no model");
+    int rc = options_check_model(options, error);
+    rc = rc ? rc : check_models(options, error);
     rc = rc ? rc : web_access_check(options, error);
     return rc ? rc : grants_read(&grants, options->users, error);
 }

@@ -61,6 +61,8 @@ int options_read_environment(struct options *options, char *const *environment, 
 int options_read_flags(struct options *options, int argc, char *const *argv, struct error *error);
 /* Relations between options that no range can say. */
 int options_check(const struct options *options, struct error *error);
+/* Those of one model's own (model_list.h). */
+int options_check_model(const struct options *options, struct error *error);
 
 /* Whether `next` may take the place of `now` while the daemon runs: only reloadable ones differ.
  * The error names the first other one. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/model_list.h"
 #include "protocol/base/utf8.h"
 
 #define RANGE_TEXT(low, high) .min = (low), .max = (high)
@@ -124,6 +125,9 @@ static int add_text(struct options *options, const struct option *option, const 
 {
     const char *now = text_of(options, option);
     size_t before = strlen(now);
+    if (strcmp(option->name, "model") == 0 &&
+        (!model_list_name_length(now, before) || !model_list_name_length(text, length)))
+        return error_set(error, ERR_BAD_CONFIG, "model: of several each has a name: NAME=DIR");
     if (before == 0 || length == 0)
         return error_set(error, ERR_BAD_CONFIG, "%s: one of several values is empty", option->name);
     char *both = malloc(before + 1 + length);

@@ -1,4 +1,5 @@
-/* The table of options as data, and the setting and showing of one. Private to option*.c and tests.
+/* The table of options as data, and the setting and showing of one. Private to option*.c,
+ * model_list.c and tests.
  */
 #pragma once
 

@@ -53,6 +53,7 @@ struct replica_api {
     void (*wake)(struct replica *replica); /* once a turn, after any number of these two */
     /* Asks for fresh figures: COMPLETION_STATS follows. */
     void (*ask_stats)(struct replica *replica);
+    bool (*stats_there)(struct replica *replica);                 /* whether they have come since */
     const struct stats_worker *(*stats)(struct replica *replica); /* the last there are */
     /* Figures of one rank's device, and of all of them together. */
     void (*memory)(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory);

@@ -50,7 +50,7 @@ static int check_names(const struct exchange *exchange, const char **ret_param, 
         return error_set(error, ERR_BAD_VALUE,
                          "lora_name must have 1 to %d bytes, and no space among them",
                          MODEL_NAME_SIZE - 1);
-    if (model_names_has(&exchange->http->server->names, query->lora_name))
+    if (server_find_model(exchange->http->server, query->lora_name))
         return error_set(error, ERR_BAD_VALUE, "lora_name: %s is a name of the model",
                          query->lora_name);
     *ret_param = "lora_path";
@@ -131,8 +131,9 @@ static int begin(struct exchange *exchange, struct error *error)
     }
     snprintf(loading->name, sizeof(loading->name), "%s", query->lora_name);
     snprintf(loading->directory, sizeof(loading->directory), "%s", query->lora_path);
-    loading->replica_count = server->replica_count;
-    memcpy(loading->replicas, server->replicas, sizeof(loading->replicas));
+    const struct served_model *model = &server->models[0];
+    loading->replica_count = model->replica_count;
+    memcpy(loading->replicas, model->replicas, model->replica_count * sizeof(struct replica *));
     exchange->loading = loading;
     return 0;
 }

@@ -19,7 +19,7 @@ bool answer_reads(const struct exchange *exchange)
 void answer_reader_make(struct exchange *exchange, struct choice *choice)
 {
     const struct query_tools *tools = &exchange->query.tools;
-    answer_reader_init(&choice->reader, &exchange->http->server->model_text->answer, tools->thinks,
+    answer_reader_init(&choice->reader, &exchange->model->text->answer, tools->thinks,
                        tools->count > 0, answer_message_add, &choice->message);
     choice->reader.names = tools->names;
 }
@@ -87,7 +87,7 @@ static void short_id(uint64_t seed, char *id)
 void answer_call_id(const struct exchange *exchange, uint32_t choice, uint32_t call,
                     const char *prefix, char id[ANSWER_CALL_ID_MAX])
 {
-    const struct call_format *format = exchange->http->server->model_text->answer.calls;
+    const struct call_format *format = exchange->model->text->answer.calls;
     if (format && format->short_ids)
         short_id(exchange->http->salt + (exchange->sink.number << 20) + ((uint64_t)choice << 12) +
                      call + 1,

@@ -16,7 +16,7 @@
 
 static const struct tokenizer *tokenizer_of(const struct exchange *exchange)
 {
-    return exchange->http->server->model_text->tokenizer;
+    return exchange->model->text->tokenizer;
 }
 
 static const char *bytes_of(const struct exchange *exchange, int32_t token, size_t *ret_length)

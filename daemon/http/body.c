@@ -76,6 +76,23 @@ void exchange_body(struct exchange *exchange, const char *bytes, size_t length)
 /* ---- reading -----------------------------------------------------------------------------------
  */
 
+/* What the rest of it is read by. Adapters are the first model's, and what names nothing is refused
+ * later (name_model). Any thread. */
+static int choose_model(void *context, const char *name, struct message_limits *limits,
+                        struct sampling *defaults, struct error *error)
+{
+    struct body_reading *reading = context;
+    struct exchange *exchange = container_of(reading, struct exchange, reading);
+    struct served_model *model = server_find_model(exchange->http->server, name);
+    (void)error;
+    if (!model)
+        return 0;
+    reading->model = model;
+    limits->vocabulary = model->info.vocab;
+    *defaults = request_builder_defaults(model);
+    return 0;
+}
+
 static void read_query(struct body_reading *reading)
 {
     struct exchange *exchange = container_of(reading, struct exchange, reading);
@@ -87,8 +104,8 @@ static void read_query(struct body_reading *reading)
     }
     int rc = query_read(query, exchange->route->kind, body->length > 0 ? body->data : "",
                         body->length, &reading->limits, &reading->defaults, &reading->error);
-    if (!rc && query->chat.messages && model_text_chats(reading->model_text, NULL) == 0)
-        rc = query_render(query, reading->model_text, &reading->errand.task.halt, &reading->error);
+    if (!rc && query->chat.messages && model_text_chats(reading->model->text, NULL) == 0)
+        rc = query_render(query, reading->model->text, &reading->errand.task.halt, &reading->error);
     reading->failed = rc != 0;
 }
 
@@ -111,7 +128,7 @@ static bool name_model(struct exchange *exchange, struct error *error)
 {
     struct query *query = &exchange->query;
     uint32_t adapter = 0;
-    if (query->model && lookup_model(exchange, query->model, &adapter, error))
+    if (query->model && lookup_model(exchange, query->model, &exchange->model, &adapter, error))
         return false;
     if (adapter) {
         snprintf(exchange->adapter, sizeof(exchange->adapter), "%s", query->model);
@@ -205,10 +222,13 @@ void exchange_begin(struct exchange *exchange, time_us now_us)
         exchange->route->begin(exchange, now_us);
         return;
     }
-    *reading = (struct body_reading){.limits = request_builder_limits(server),
-                                     .defaults = request_builder_defaults(server),
-                                     .model_text = server->model_text,
+    struct served_model *first = &server->models[0];
+    *reading = (struct body_reading){.limits = request_builder_limits(server, first),
+                                     .defaults = request_builder_defaults(first),
+                                     .model = first,
                                      .bytes_max = server->options->frame_max};
+    reading->limits.choose = choose_model;
+    reading->limits.context = reading;
     enum query_kind kind = exchange->route->kind;
     bool chat = query_talks(kind) || kind == QUERY_TOKENIZE;
     bool small = exchange->body.length <= INLINE_MAX && exchange->coding == CODING_NONE;

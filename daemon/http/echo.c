@@ -12,7 +12,7 @@ void echo_text(struct exchange *exchange, const struct seq *seq, struct buffer *
 {
     const struct query *query = &exchange->query;
     const struct query_prompt *prompt = &query->prompts[seq->number / query->common.sampling.n];
-    const struct tokenizer *tokenizer = exchange->http->server->model_text->tokenizer;
+    const struct tokenizer *tokenizer = exchange->model->text->tokenizer;
     struct error error;
     size_t length;
     if (prompt->text) {

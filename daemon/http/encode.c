@@ -55,7 +55,7 @@ static int ask_of_pair(struct encoder *encoding, uint32_t index, struct error *e
     const struct pair pair = {.instruction = pairs->instruction,
                               .query = pairs->queries[pairs->query_count > 1 ? index : 0].text,
                               .document = query->prompts[index].text};
-    int rc = pair_form_render(encoding->server->model_text, &pair, &encoding->errand.task.halt,
+    int rc = pair_form_render(encoding->model->text, &pair, &encoding->errand.task.halt,
                               &text->made, &text->length, error);
     text->text = text->made;
     return rc;
@@ -89,13 +89,14 @@ static int start(struct exchange *exchange, time_us now_us, struct error *error)
     struct server *server = exchange->http->server;
     struct encoder *encoding = &exchange->encoding;
     const struct query *query = &exchange->query;
-    int rc = query->chat.messages ? model_text_chats(server->model_text, error) : 0;
+    int rc = query->chat.messages ? model_text_chats(exchange->model->text, error) : 0;
     bool admits = !query_looks_up(query->kind);
     uint64_t sequences = admits ? query_results(query) : 1;
     if (!rc && admits)
         rc = request_builder_room(server, exchange->sink.user, sequences, error);
     if (!rc)
-        rc = encoder_make(encoding, server, has_texts(query) ? query->prompt_count : 0, error);
+        rc = encoder_make(encoding, server, exchange->model,
+                          has_texts(query) ? query->prompt_count : 0, error);
     if (rc)
         return rc;
     encoding->constraint = query->constraint;
@@ -104,7 +105,7 @@ static int start(struct exchange *exchange, time_us now_us, struct error *error)
     encoding->errand.admits = admits;
     encoding->deadline_us = request_deadline(&query->params, exchange->arrived_us);
     bool pairs = query_pairs(query->kind);
-    if (pairs && pair_form_asks(server->model_text))
+    if (pairs && pair_form_asks(exchange->model->text))
         take_pairs(encoding, query);
     else if (pairs)
         take_both(encoding, query);

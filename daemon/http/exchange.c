@@ -73,6 +73,7 @@ struct exchange *exchange_open(struct http *http, const struct exchange_peer *pe
     if (!exchange)
         return NULL;
     exchange->http = http;
+    exchange->model = &server->models[0];
     exchange->peer = *peer;
     exchange->arrived_us = now_us;
     exchange->created_s = (uint64_t)time(NULL);
@@ -113,6 +114,7 @@ static void bury(struct exchange *exchange)
     out_clear(&exchange->out);
     if (exchange->kept > 0)
         request_table_drop(http->server, &exchange->sink, exchange->kept);
+    response_sink_free(&exchange->sink);
     if (exchange->sink.user)
         users_put(&http->server->users, exchange->sink.user);
     http->exchanges--;

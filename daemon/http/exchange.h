@@ -96,7 +96,7 @@ struct body_reading {
     struct errand errand;
     struct message_limits limits; /* as they were when it began */
     struct sampling defaults;
-    const struct model_text *model_text;
+    struct served_model *model; /* that the body names, where it is known */
     size_t bytes_max; /* of a body that came compressed */
     bool failed;
     struct error error;
@@ -130,6 +130,7 @@ struct exchange {
     size_t body_json;                 /* its bytes of JSON, SIZE_MAX: all */
     struct exchange_tensors *tensors; /* owned; of a body that carries tensors (tensors.h) */
     struct query query;
+    struct served_model *model;      /* that it names, or the first */
     struct adapter_loading *loading; /* of one that is read elsewhere; NULL: none */
     char adapter[MODEL_NAME_SIZE]; /* "": the model as it is */
     struct encoder encoding;
@@ -284,10 +285,10 @@ void lookup_tokenizer(struct exchange *exchange, time_us now_us);
 void lookup_version(struct exchange *exchange, time_us now_us);
 void lookup_tokenize(struct exchange *exchange, time_us now_us);
 void lookup_detokenize(struct exchange *exchange, time_us now_us);
-/* ERR_NOT_FOUND where the query names another model. */
-int lookup_model(const struct exchange *exchange, const char *name, uint32_t *ret_adapter,
-                 struct error *error);
-/* What answers call the model: as it is called first, or the adapter by its name. */
+/* A model by one of its names or by an adapter's. ERR_NOT_FOUND where there is none. */
+int lookup_model(const struct exchange *exchange, const char *name, struct served_model **ret_model,
+                 uint32_t *ret_adapter, struct error *error);
+/* What answers call its model: as that is called first, or the adapter by its name. */
 const char *lookup_called(const struct exchange *exchange);
 /* daemon/api/metrics.c */
 void metrics_begin(struct exchange *exchange, time_us now_us);

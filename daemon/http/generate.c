@@ -26,13 +26,13 @@ static bool by_head(const struct exchange *exchange)
 {
     enum query_kind kind = exchange->query.kind;
     return kind == QUERY_CLASSIFY ||
-           (query_pairs(kind) && exchange->http->server->model_text->head.labels > 0);
+           (query_pairs(kind) && exchange->model->text->head.labels > 0);
 }
 
 /* What a prompt is scored with, where not it is, but what the model would say behind it. */
 static struct message_prompt pairing(const struct exchange *exchange)
 {
-    const struct pair_form *form = &exchange->http->server->model_text->pairs;
+    const struct pair_form *form = &exchange->model->text->pairs;
     struct message_prompt prompt = {.sampling = exchange->query.common.sampling,
                                     .next_count = PAIR_TOKENS};
     memcpy(prompt.next, form->tokens, sizeof(form->tokens));
@@ -66,8 +66,7 @@ static int add_prompts(struct exchange *exchange, struct request_builder *builde
         int rc = request_builder_prompt(builder, &prompt, tokens, length, error);
         if (!rc && query->prompt_only) /* where the echoed prompt is put together */
             rc = text_stream_make(&builder->request->seqs[i], 1, &prompt, true,
-                                  builder->server->model_text->tokenizer, &builder->server->model,
-                                  error);
+                                  exchange->model->text->tokenizer, &exchange->model->info, error);
         if (rc)
             return rc;
         /* What will be told of it is much more than what it is: it must be within bounds, too. */
@@ -93,16 +92,17 @@ static int make_request(struct exchange *exchange, struct request_builder *build
     params.want_text = job == JOB_GENERATE;
     int rc = request_builder_phase(server, error);
     if (!rc)
-        rc = request_builder_open(builder, server, &exchange->sink, results > 0 ? results : 1,
-                                  &params, exchange->arrived_us, error);
+        rc = request_builder_open(builder, server, exchange->model, &exchange->sink,
+                                  results > 0 ? results : 1, &params, exchange->arrived_us, error);
     if (rc)
         return rc;
     struct request *request = builder->request;
     request->together = !params.stream || job == JOB_SCORE;
-    uint64_t row = by_head(exchange) ? server->model_text->head.labels : server->model.hidden;
+    uint64_t row = by_head(exchange) ? exchange->model->text->head.labels : exchange->model->info.hidden;
     if (job == JOB_EMBED)
         request->answer_bytes = results * row * (query->base64 ? ELEMENT_BASE64 : ELEMENT_TEXT);
-    if (query->kind == QUERY_COMPLETION && !query->max_given && server->model.max_tokens == 0)
+    if (query->kind == QUERY_COMPLETION && !query->max_given &&
+        exchange->model->info.max_tokens == 0)
         query->common.sampling.max_tokens = QUERY_COMPLETION_TOKENS;
     if (job == JOB_GENERATE)
         request_builder_constrain(builder, exchange->encoding.held);
@@ -121,7 +121,7 @@ static int make_choices(struct exchange *exchange, struct request *request, stru
     exchange->choice_count = request->seq_count;
     for (uint32_t i = 0; answer_reads(exchange) && i < request->seq_count; i++) {
         answer_reader_make(exchange, &exchange->choices[i]);
-        request->seqs[i].text_stream->shown = &exchange->http->server->model_text->answer;
+        request->seqs[i].text_stream->shown = &exchange->model->text->answer;
     }
     return 0;
 }
@@ -169,12 +169,12 @@ void generate_begin(struct exchange *exchange, time_us now_us)
     const char *param = "";
     bool numbers = query->kind == QUERY_EMBEDDING || query->kind == QUERY_CLASSIFY;
     if (!rc && !numbers)
-        rc = model_text_texts(server->model_text, &error); /* answers are texts */
+        rc = model_text_texts(exchange->model->text, &error); /* answers are texts */
     if (!rc && !numbers && !query_pairs(query->kind))
-        rc = model_text_generates(server->model_text, &error);
-    uint32_t width = server->model.hidden;
+        rc = model_text_generates(exchange->model->text, &error);
+    uint32_t width = exchange->model->info.hidden;
     if (!rc && query->dimensions > 0 && query->dimensions != width &&
-        (query->dimensions > width || !model_text_cuts(server->model_text, query->dimensions))) {
+        (query->dimensions > width || !model_text_cuts(exchange->model->text, query->dimensions))) {
         param = "dimensions";
         rc = error_set(&error, ERR_UNSUPPORTED,
                        "dimensions must be %u, the model's width, or one that its config.json says "

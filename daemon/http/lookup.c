@@ -1,4 +1,5 @@
 /* What an exchange can be told without the device: models, health, version, and tokens of texts. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,61 +10,69 @@
 #include "daemon/text/template/chat.h"
 #include "daemon/text/tokenizer.h"
 
-int lookup_model(const struct exchange *exchange, const char *name, uint32_t *ret_adapter,
-                 struct error *error)
+int lookup_model(const struct exchange *exchange, const char *name, struct served_model **ret_model,
+                 uint32_t *ret_adapter, struct error *error)
 {
-    const struct server *server = exchange->http->server;
-    *ret_adapter = 0;
-    if (model_names_has(&server->names, name))
-        return 0;
-    *ret_adapter = served_adapters_find(&server->adapters, name);
+    struct server *server = exchange->http->server;
+    struct served_model *model = server_find_model(server, name);
+    *ret_adapter = model ? 0 : served_adapters_find(&server->adapters, name);
     if (*ret_adapter)
+        model = &server->models[0];
+    if (model) {
+        *ret_model = model;
         return 0;
+    }
     if (!server_has_model(server))
         return error_set(error, ERR_NOT_FOUND, "this daemon serves programs and no model");
-    return error_set(error, ERR_NOT_FOUND, "there is no model %.64s here, but %s", name,
-                     server->model.id);
+    char others[32] = "";
+    if (server->model_count > 1)
+        snprintf(others, sizeof(others), " and %u more", server->model_count - 1);
+    return error_set(error, ERR_NOT_FOUND, "there is no model %.64s here, but %s%s", name,
+                     server->models[0].info.id, others);
 }
 
 const char *lookup_called(const struct exchange *exchange)
 {
-    return exchange->adapter[0] ? exchange->adapter : exchange->http->server->model.id;
+    return exchange->adapter[0] ? exchange->adapter : exchange->model->info.id;
 }
 
-static void put_named(struct json_writer *writer, const struct exchange *exchange, const char *name)
+static void put_named(struct json_writer *writer, const struct exchange *exchange,
+                      const struct served_model *model, const char *name)
 {
-    const struct server *server = exchange->http->server;
-    bool adapter = !model_names_has(&server->names, name);
+    bool adapter = !model_names_has(&model->names, name);
     json_open(writer, NULL, '{');
     json_put_text(writer, "id", name);
     json_put_text(writer, "object", "model");
     json_put_uint(writer, "created", exchange->http->created_s);
     json_put_text(writer, "owned_by", "sluice");
     if (adapter)
-        json_put_text(writer, "parent", server->model.id);
-    json_put_uint(writer, "max_model_len", server->limits.context_max);
+        json_put_text(writer, "parent", model->info.id);
+    json_put_uint(writer, "max_model_len", model->context_max);
     json_close(writer, '}');
 }
 
 static void put_model(struct json_writer *writer, const void *context)
 {
     const struct exchange *exchange = context;
-    put_named(writer, exchange, exchange->object);
+    put_named(writer, exchange, exchange->model, exchange->object);
 }
 
 static void put_models(struct json_writer *writer, const void *context)
 {
     const struct exchange *exchange = context;
-    const struct model_names *names = &exchange->http->server->names;
+    const struct server *server = exchange->http->server;
     json_open(writer, NULL, '{');
     json_put_text(writer, "object", "list");
     json_open(writer, "data", '[');
-    for (uint32_t i = 0; i < names->count; i++)
-        put_named(writer, exchange, names->names[i]);
-    const struct served_adapters *adapters = &exchange->http->server->adapters;
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        const struct served_model *model = &server->models[i];
+        for (uint32_t j = 0; j < model->names.count; j++)
+            put_named(writer, exchange, model, model->names.names[j]);
+    }
+    const struct served_adapters *adapters = &server->adapters;
     for (uint32_t i = 0; i < adapters->count; i++)
         if (adapters->at[i].state == ADAPTER_SERVED)
-            put_named(writer, exchange, adapters->at[i].name);
+            put_named(writer, exchange, &server->models[0], adapters->at[i].name);
     json_close(writer, ']');
     json_close(writer, '}');
 }
@@ -82,7 +91,7 @@ void lookup_models(struct exchange *exchange, time_us now_us)
     (void)now_us;
     if (!exchange->route->prefix)
         give(exchange, 200, put_models, exchange);
-    else if (lookup_model(exchange, exchange->object, &adapter, &error))
+    else if (lookup_model(exchange, exchange->object, &exchange->model, &adapter, &error))
         exchange_refuse(exchange, &error, "model");
     else
         give(exchange, 200, put_model, exchange);
@@ -139,13 +148,13 @@ void lookup_version(struct exchange *exchange, time_us now_us)
 
 static void put_model_info(struct json_writer *writer, const void *context)
 {
-    const struct server *server = context;
+    const struct served_model *model = context;
     json_open(writer, NULL, '{');
-    json_put_text(writer, "model_path", server->model.id);
-    json_put_text(writer, "tokenizer_path", server->model.id);
+    json_put_text(writer, "model_path", model->info.id);
+    json_put_text(writer, "tokenizer_path", model->info.id);
     json_put_bool(writer, "is_generation", true);
     json_open(writer, "architectures", '[');
-    json_put_text(writer, NULL, server->model.arch);
+    json_put_text(writer, NULL, model->info.arch);
     json_close(writer, ']');
     json_close(writer, '}');
 }
@@ -153,26 +162,26 @@ static void put_model_info(struct json_writer *writer, const void *context)
 void lookup_model_info(struct exchange *exchange, time_us now_us)
 {
     (void)now_us;
-    give(exchange, 200, put_model_info, exchange->http->server);
+    give(exchange, 200, put_model_info, exchange->model);
 }
 
 /* One worker by its one address: what replicas it has is its own business. */
 static void put_server_info(struct json_writer *writer, const void *context)
 {
-    const struct server *server = context;
+    const struct served_model *model = context;
     json_open(writer, NULL, '{');
-    json_put_text(writer, "model_path", server->model.id);
-    json_put_text(writer, "served_model_name", server->model.id);
+    json_put_text(writer, "model_path", model->info.id);
+    json_put_text(writer, "served_model_name", model->info.id);
     json_put_text(writer, "version", SLUICE_VERSION);
     json_put_uint(writer, "dp_size", 1);
-    json_put_uint(writer, "max_model_len", server->limits.context_max);
+    json_put_uint(writer, "max_model_len", model->context_max);
     json_close(writer, '}');
 }
 
 void lookup_server_info(struct exchange *exchange, time_us now_us)
 {
     (void)now_us;
-    give(exchange, 200, put_server_info, exchange->http->server);
+    give(exchange, 200, put_server_info, exchange->model);
 }
 
 /* ---- tokens ------------------------------------------------------------------------------------
@@ -182,7 +191,7 @@ void lookup_server_info(struct exchange *exchange, time_us now_us)
 static void put_token_strs(struct json_writer *writer, const struct exchange *exchange)
 {
     const struct encoder_text *text = &exchange->encoding.texts[0];
-    const struct tokenizer *tokenizer = exchange->http->server->model_text->tokenizer;
+    const struct tokenizer *tokenizer = exchange->model->text->tokenizer;
     if (!exchange->query.token_strs) {
         json_put_null(writer, "token_strs");
         return;
@@ -202,7 +211,7 @@ static void put_tokens(struct json_writer *writer, const void *context)
     const struct encoder_text *text = &exchange->encoding.texts[0];
     json_open(writer, NULL, '{');
     json_put_uint(writer, "count", text->count);
-    json_put_uint(writer, "max_model_len", exchange->http->server->limits.context_max);
+    json_put_uint(writer, "max_model_len", exchange->model->context_max);
     json_open(writer, "tokens", '[');
     for (uint32_t i = 0; i < text->count; i++)
         json_put_int(writer, NULL, text->ids[i]);
@@ -238,27 +247,27 @@ static void put_special(struct json_writer *writer, const char *key, const char 
         json_put_null(writer, key);
 }
 
-static const char *end_token(const struct server *server)
+static const char *end_token(const struct served_model *model)
 {
-    const struct model_text *text = server->model_text;
+    const struct model_text *text = model->text;
     size_t length;
     const char *token = NULL;
-    if (!text->eos_token[0] && server->model.eos_count > 0)
-        token = tokenizer_token_text(text->tokenizer, server->model.eos[0], &length);
+    if (!text->eos_token[0] && model->info.eos_count > 0)
+        token = tokenizer_token_text(text->tokenizer, model->info.eos[0], &length);
     return token && strlen(token) == length ? token : text->eos_token;
 }
 
 /* What a client needs beside /tokenize and /detokenize to do without the model's files. */
 static void put_tokenizer(struct json_writer *writer, const void *context)
 {
-    const struct server *server = context;
-    const struct model_text *text = server->model_text;
+    const struct served_model *model = context;
+    const struct model_text *text = model->text;
     json_open(writer, NULL, '{');
     put_special(writer, "bos_token", text->bos_token);
-    put_special(writer, "eos_token", end_token(server));
+    put_special(writer, "eos_token", end_token(model));
     put_special(writer, "pad_token", text->pad_token);
-    json_put_uint(writer, "vocab_size", server->model.vocab);
-    json_put_uint(writer, "model_max_length", server->limits.context_max);
+    json_put_uint(writer, "vocab_size", model->info.vocab);
+    json_put_uint(writer, "model_max_length", model->context_max);
     if (text->chat)
         json_put_text(writer, "chat_template", chat_template_source(text->chat));
     else
@@ -268,13 +277,12 @@ static void put_tokenizer(struct json_writer *writer, const void *context)
 
 void lookup_tokenizer(struct exchange *exchange, time_us now_us)
 {
-    const struct server *server = exchange->http->server;
     struct error error;
     (void)now_us;
-    if (model_text_texts(server->model_text, &error))
+    if (model_text_texts(exchange->model->text, &error))
         exchange_refuse(exchange, &error, "");
     else
-        give(exchange, 200, put_tokenizer, server);
+        give(exchange, 200, put_tokenizer, exchange->model);
 }
 
 struct decoded {
@@ -296,10 +304,9 @@ void lookup_detokenize(struct exchange *exchange, time_us now_us)
     struct error error;
     char *text = NULL;
     struct decoded decoded = {0};
-    const struct server *server = exchange->http->server;
     (void)now_us;
-    if (model_text_decode(server->model_text, prompt->tokens, prompt->count,
-                          server->limits.context_max, true, &text, &decoded.length, &error)) {
+    if (model_text_decode(exchange->model->text, prompt->tokens, prompt->count,
+                          exchange->model->context_max, true, &text, &decoded.length, &error)) {
         exchange_refuse(exchange, &error, "tokens");
         return;
     }

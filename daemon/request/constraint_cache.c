@@ -33,23 +33,36 @@ struct constraint_cache {
     struct constraint_budget *budget;
 };
 
-int constraint_cache_make(size_t bytes_max, struct constraint_cache **ret_cache,
-                          struct error *error)
+/* Takes the budget over. */
+static int make(struct constraint_budget *budget, struct constraint_cache **ret_cache,
+                struct error *error)
 {
     struct constraint_cache *cache = calloc(1, sizeof(*cache));
-    if (!cache)
+    if (!cache) {
+        constraint_budget_put(budget);
         return error_set(error, ERR_NO_MEMORY, "no memory for constraints");
-    int rc = constraint_budget_make(bytes_max, &cache->budget, error);
-    if (rc) {
-        free(cache);
-        return rc;
     }
+    cache->budget = budget;
     pthread_mutex_init(&cache->lock, NULL);
     pthread_mutex_init(&cache->vocabulary_lock, NULL);
     list_init(&cache->entries);
     list_init(&cache->dead);
     *ret_cache = cache;
     return 0;
+}
+
+int constraint_cache_make(size_t bytes_max, struct constraint_cache **ret_cache,
+                          struct error *error)
+{
+    struct constraint_budget *budget;
+    int rc = constraint_budget_make(bytes_max, &budget, error);
+    return rc ? rc : make(budget, ret_cache, error);
+}
+
+int constraint_cache_beside(const struct constraint_cache *cache,
+                            struct constraint_cache **ret_cache, struct error *error)
+{
+    return make(constraint_budget_take(cache->budget), ret_cache, error);
 }
 
 static void give_up(struct constraint_held *held)

@@ -1,8 +1,9 @@
-/* Compiled constraints by their text, those used last: what a request asks for is often what the one
- * before asked for.
+/* Compiled constraints by their text, those used last: what a request asks for is often what the
+ * one before asked for.
  *
  * Compiling and all that waits for it is done by threads that do no other's work meanwhile
- * (encoder.h); the vocabulary is made with the first. What is held by nobody but the cache, and not
+ * (encoder.h); the vocabulary, which is
+ * one model's, is made with the first. What is held by nobody but the cache, and not
  * among its last CONSTRAINTS_KEPT, goes; who holds one keeps it alive.
  *
  * Any thread, but make and free.
@@ -24,6 +25,9 @@ struct tokenizer;
 /* bytes_max: all that are there take (constraint_held.h). */
 int constraint_cache_make(size_t bytes_max, struct constraint_cache **ret_cache,
                           struct error *error);
+/* One for another vocabulary, within the same bytes. */
+int constraint_cache_beside(const struct constraint_cache *cache,
+                            struct constraint_cache **ret_cache, struct error *error);
 /* Nobody compiles any more. What others hold stays theirs. NULL is allowed. */
 void constraint_cache_free(struct constraint_cache *cache);
 

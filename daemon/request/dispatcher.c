@@ -7,11 +7,11 @@
  */
 
 /* Bytes that are to be kept once the sequence is sent. */
-static uint64_t result_bytes(const struct server *server, const struct seq *seq)
+static uint64_t result_bytes(const struct seq *seq)
 {
     const struct request *request = seq->request;
     if (!request->together)
-        return seq_result_bytes(seq, server->model.hidden);
+        return seq_result_bytes(seq, request->model ? request->model->info.hidden : 0);
     return request->result_bytes ? 0 : request->answer_bytes;
 }
 
@@ -19,7 +19,7 @@ static bool can_keep(const struct server *server, const struct seq *seq)
 {
     const struct request *request = seq->request;
     return admission_keep(&server->limits, server->load.results, request->user->load.results,
-                          request->sink->results, result_bytes(server, seq));
+                          request->sink->results, result_bytes(seq));
 }
 
 /* Whose turn it is of those whose results can be kept now; the others are parked. */
@@ -37,14 +37,14 @@ static struct seq *next(struct server *server, struct waiting *waiting)
 
 /* What of its prompt it need not read on a replica: other results of it were sent there, or it is
  * cached; *ret_host: of that, what comes from host memory. */
-static uint32_t had(const struct server *server, uint32_t replica, const struct seq *seq,
+static uint32_t had(const struct served_model *model, uint32_t replica, const struct seq *seq,
                     bool expected, uint32_t *ret_host)
 {
     uint32_t host = 0;
     *ret_host = 0;
-    const struct replica *of = server->replicas[replica];
+    const struct replica *of = model->replicas[replica];
     const struct seq *first = seq - seq->result;
-    uint32_t block = server->model.block_tokens;
+    uint32_t block = model->info.block_tokens;
     uint32_t blocks = block > 0 ? (seq->prompt_len - 1) / block : 0;
     if (seq->params.job == JOB_GENERATE && first->homes >> replica & 1)
         return blocks * block;
@@ -55,37 +55,38 @@ static uint32_t had(const struct server *server, uint32_t replica, const struct 
     return blocks * block;
 }
 
-static struct replica_common common_of(const struct server *server, const struct seq *seq)
+static struct replica_common common_of(const struct served_model *model, const struct seq *seq)
 {
     struct replica_common common = {.had = {0}};
-    for (uint32_t i = 0; i < server->replica_count; i++)
-        common.had[i] = had(server, i, seq, true, &common.host[i]);
+    for (uint32_t i = 0; i < model->replica_count; i++)
+        common.had[i] = had(model, i, seq, true, &common.host[i]);
     return common;
 }
 
 static void send(struct server *server, struct replica *replica, struct seq *seq, uint64_t loss,
                  time_us now_us)
 {
+    struct served_model *model = seq->request->model;
     uint32_t host;
-    for (uint32_t i = 0; i < server->replica_count; i++)
-        if (server->replicas[i] == replica) {
-            seq->had = had(server, i, seq, false, &host);
+    for (uint32_t i = 0; i < model->replica_count; i++)
+        if (model->replicas[i] == replica) {
+            seq->had = had(model, i, seq, false, &host);
             (seq - seq->result)->homes |= 1u << i;
         }
-    waiting_take(&server->waiting, seq,
+    waiting_take(&model->waiting, seq,
                  seq->prompt_len - seq->had + seq->had / DISPATCH_HAD_SHARE + loss);
     seq->turn = seq->share->turn.used;
-    if (seq_make_room(seq, server->model.hidden, &server->failure)) {
+    if (seq_make_room(seq, model->info.hidden, &server->failure)) {
         seq->finish = FINISH_ERROR;
         seq->failure = &server->failure;
         request_table_end(server, seq, now_us);
         return;
     }
     seq->replica = replica;
-    request_table_send(server, seq, result_bytes(server, seq));
+    request_table_send(server, seq, result_bytes(seq));
     replica->api->send(replica, seq);
     /* Behind it: what is expected may stand where something that is there did. */
-    if (server->replica_count > 1 && seq->caches && seq->result == 0)
+    if (model->replica_count > 1 && seq->caches && seq->result == 0)
         replica->api->expect(replica, seq->keys, seq->key_count);
     replica->mailed = true;
 }
@@ -93,40 +94,52 @@ static void send(struct server *server, struct replica *replica, struct seq *seq
 /* ---- ahead of their turn -----------------------------------------------------------------------
  */
 
-static struct user *most_running(struct server *server)
+/* What it has on the model's replicas. */
+static uint32_t running_of(const struct user *user, const struct served_model *model)
+{
+    const struct waiting_user *waiting =
+        model->number == 0 ? &user->waiting : user->more[model->number - 1];
+    return waiting ? waiting->running : 0;
+}
+
+static struct user *most_running(struct server *server, const struct served_model *model)
 {
     struct user *most = NULL;
     for (uint32_t i = 0; i < USER_BUCKETS; i++)
         list_each(link, &server->users.buckets[i])
         {
             struct user *user = container_of(link, struct user, bucket_link);
-            if (!most || user->load.running > most->load.running)
+            if (!most || running_of(user, model) > running_of(most, model))
                 most = user;
         }
     return most;
 }
 
-/* The connection of the user's that has most on replicas, and at least `least`; or NULL. */
-static const struct response_sink *busiest(const struct user *user, uint32_t least)
+/* A request of that connection of the user's that has most on the model's replicas, and at least
+ * `least`; or NULL. */
+static const struct request *busiest(const struct user *user, const struct served_model *model,
+                                     uint32_t least)
 {
-    const struct response_sink *most = NULL;
+    const struct request *most = NULL;
     list_each(link, &user->requests)
     {
-        const struct response_sink *sink = container_of(link, struct request, user_link)->sink;
-        if (sink && sink->running >= least && (!most || sink->running > most->running))
-            most = sink;
+        const struct request *request = container_of(link, struct request, user_link);
+        if (request->sink && request->model == model && request->waiting->running >= least &&
+            (!most || request->waiting->running > most->waiting->running))
+            most = request;
     }
     return most;
 }
 
-/* The youngest sequence of it that a replica holds and that is not owed itself; or NULL. */
-static const struct seq *youngest(const struct response_sink *sink)
+/* The youngest sequence of its connection that a replica of its model holds and that is not owed
+ * itself; or NULL. */
+static const struct seq *youngest(const struct request *of)
 {
     const struct seq *best = NULL;
-    list_each(link, &sink->requests)
+    list_each(link, &of->sink->requests)
     {
         const struct request *request = container_of(link, struct request, sink_link);
-        for (uint32_t i = 0; i < request->seq_count; i++) {
+        for (uint32_t i = 0; i < request->seq_count && request->model == of->model; i++) {
             const struct seq *seq = &request->seqs[i];
             if (seq->state == SEQ_SENT && !seq->owed && !seq->cancel_sent)
                 best = seq;
@@ -138,21 +151,23 @@ static const struct seq *youngest(const struct response_sink *sink)
 /* Who is to give a slot up for this one; NULL: nobody. */
 static const struct seq *gives_way(struct server *server, const struct seq *seq)
 {
+    const struct served_model *model = seq->request->model;
     const struct user *user = seq->request->user;
-    uint64_t part = (uint64_t)server->load.running * server->waiting.share / 100;
-    if (server->waiting.share == 0 || server->load.running < 2)
+    const uint32_t running = running_of(user, model);
+    uint64_t part = (uint64_t)model->running * model->waiting.share / 100;
+    if (model->waiting.share == 0 || model->running < 2)
         return NULL;
-    bool few = user->load.running < part && server->owed < part;
-    const struct response_sink *from = NULL;
-    if (user->load.running == 0 || few) {
-        const struct user *most = most_running(server);
-        if (most->load.running >= user->load.running + 2)
-            from = busiest(most, 1);
+    bool few = running < part && model->owed < part;
+    const struct request *from = NULL;
+    if (running == 0 || few) {
+        const struct user *most = most_running(server, model);
+        if (running_of(most, model) >= running + 2)
+            from = busiest(most, model, 1);
     }
     /* The same between the connections of one user, where one has much of it. Among many with few
      * each, slots come free soon. */
-    if (!from && seq->request->sink->running == 0 && (server->owed == 0 || server->owed < part))
-        from = busiest(user, user->load.running / 4 > 2 ? user->load.running / 4 : 2);
+    if (!from && seq->request->waiting->running == 0 && (model->owed == 0 || model->owed < part))
+        from = busiest(user, model, running / 4 > 2 ? running / 4 : 2);
     return from ? youngest(from) : NULL;
 }
 
@@ -164,7 +179,7 @@ static bool send_owed(struct server *server, struct seq *seq, time_us now_us)
     seq->owed = true;
     seq->way_sink = victim->sink;
     seq->way_user = victim->user_id;
-    server->owed++;
+    seq->request->model->owed++;
     server->counts.owed_total++;
     /* Its tokens will be computed once more. */
     uint64_t loss = (uint64_t)victim->prompt_len + seq_out_count(victim);
@@ -177,8 +192,9 @@ static bool send_to(struct server *server, struct replica_room *rooms, uint32_t 
 {
     if (pick == REPLICA_NONE)
         return false;
-    send(server, server->replicas[pick], seq, 0, now_us);
-    rooms[pick] = server->replicas[pick]->api->room(server->replicas[pick]);
+    struct replica *replica = seq->request->model->replicas[pick];
+    send(server, replica, seq, 0, now_us);
+    rooms[pick] = replica->api->room(replica);
     return true;
 }
 
@@ -200,15 +216,16 @@ static bool send_above(struct server *server, struct replica_room *rooms, struct
                        time_us now_us)
 {
     struct replica_room above[SERVER_REPLICAS_MAX];
-    struct replica_common common = common_of(server, seq);
-    for (uint32_t i = 0; i < server->replica_count; i++) {
+    const struct served_model *model = seq->request->model;
+    struct replica_common common = common_of(model, seq);
+    for (uint32_t i = 0; i < model->replica_count; i++) {
         above[i] = rooms[i];
-        above[i].sequences = goes_above(server->replicas[i], &rooms[i], seq);
+        above[i].sequences = goes_above(model->replicas[i], &rooms[i], seq);
         above[i].kv_tokens = UINT64_MAX;
         above[i].prefill_tokens = UINT64_MAX;
     }
     return send_to(server, rooms,
-                   replica_select(above, server->replica_count, seq->prompt_len, &common), seq,
+                   replica_select(above, model->replica_count, seq->prompt_len, &common), seq,
                    now_us);
 }
 
@@ -249,7 +266,7 @@ static void send_job(struct server *server, struct seq *seq, time_us now_us)
         return;
     }
     seq->replica = jobs->replica;
-    request_table_send(server, seq, result_bytes(server, seq));
+    request_table_send(server, seq, result_bytes(seq));
     jobs->replica->api->send(jobs->replica, seq);
     jobs->replica->mailed = true;
 }
@@ -269,47 +286,51 @@ static void dispatch_jobs(struct server *server, time_us now_us)
 static bool send_where_room(struct server *server, struct replica_room *rooms, struct seq *seq,
                             time_us now_us)
 {
-    struct replica_common common = common_of(server, seq);
-    uint32_t pick = replica_select(rooms, server->replica_count, seq->prompt_len, &common);
+    const struct served_model *model = seq->request->model;
+    struct replica_common common = common_of(model, seq);
+    uint32_t pick = replica_select(rooms, model->replica_count, seq->prompt_len, &common);
     return send_to(server, rooms, pick, seq, now_us);
 }
 
 /* Where the share of lower priorities is due and nothing has room for it, it waits; who is above
  * them need not wait with it, since it takes the place of others. */
-static bool send_highest(struct server *server, struct replica_room *rooms, time_us now_us)
+static bool send_highest(struct server *server, struct served_model *model,
+                         struct replica_room *rooms, time_us now_us)
 {
-    struct seq *seq = waiting_highest(&server->waiting);
+    struct seq *seq = waiting_highest(&model->waiting);
     return can_keep(server, seq) && send_above(server, rooms, seq, now_us);
 }
 
-static void dispatch_sequences(struct server *server, time_us now_us)
+static void dispatch_sequences(struct server *server, struct served_model *model, time_us now_us)
 {
     struct replica_room rooms[SERVER_REPLICAS_MAX];
-    struct seq *seq = next(server, &server->waiting);
+    struct seq *seq = next(server, &model->waiting);
     uint32_t sent = 0;
     if (!seq)
         return;
-    for (uint32_t i = 0; i < server->replica_count; i++)
-        rooms[i] = server->replicas[i]->api->room(server->replicas[i]);
-    while (seq &&
-           (send_where_room(server, rooms, seq, now_us) || send_highest(server, rooms, now_us))) {
-        seq = next(server, &server->waiting);
+    for (uint32_t i = 0; i < model->replica_count; i++)
+        rooms[i] = model->replicas[i]->api->room(model->replicas[i]);
+    while (seq && (send_where_room(server, rooms, seq, now_us) ||
+                   send_highest(server, model, rooms, now_us))) {
+        seq = next(server, &model->waiting);
         sent++;
     }
     for (; seq && send_owed(server, seq, now_us); sent++)
-        seq = next(server, &server->waiting);
-    note_pace(&server->wait_us, &server->left_us, sent, now_us);
+        seq = next(server, &model->waiting);
+    note_pace(&model->wait_us, &model->left_us, sent, now_us);
 }
 
 void dispatch(struct server *server, time_us now_us)
 {
     if (server->results_freed) {
-        waiting_unpark(&server->waiting);
+        for (uint32_t i = 0; i < server->model_count; i++)
+            waiting_unpark(&server->models[i].waiting);
         waiting_unpark(&server->jobs.waiting);
     }
     server->results_freed = false;
     if (server->phase == SERVER_LOADING || server->phase == SERVER_FAILED)
         return;
-    dispatch_sequences(server, now_us);
+    for (uint32_t i = 0; i < server->model_count; i++)
+        dispatch_sequences(server, &server->models[i], now_us);
     dispatch_jobs(server, now_us);
 }

@@ -16,21 +16,22 @@
 #define IDS_PER_BYTE 9
 #define IDS_SPARE 256
 
-int encoder_make(struct encoder *encoding, struct server *server, uint32_t count,
-                 struct error *error)
+int encoder_make(struct encoder *encoding, struct server *server, struct served_model *model,
+                 uint32_t count, struct error *error)
 {
-    int rc = model_text_texts(server->model_text, error);
+    int rc = model_text_texts(model->text, error);
     if (rc)
         return rc;
     struct encoder_text *texts = count > 0 ? calloc(count, sizeof(*texts)) : NULL;
     if (count > 0 && !texts)
         return error_set(error, ERR_NO_MEMORY, "no memory for %u texts", count);
     *encoding = (struct encoder){.server = server,
+                                 .model = model,
                                  .texts = texts,
                                  .text_count = count,
-                                 .ids_max = server->limits.context_max,
-                                 .vocabulary = server->model.vocab,
-                                 .tokenizer = server->model_text->tokenizer};
+                                 .ids_max = model->context_max,
+                                 .vocabulary = model->info.vocab,
+                                 .tokenizer = model->text->tokenizer};
     return 0;
 }
 
@@ -43,7 +44,7 @@ void encoder_free(struct encoder *encoding)
     }
     free(encoding->texts);
     if (encoding->held)
-        constraint_cache_put(encoding->server->constraints, encoding->held);
+        constraint_cache_put(encoding->model->constraints, encoding->held);
     *encoding = (struct encoder){0};
 }
 
@@ -127,13 +128,13 @@ static void encode_all(struct encoder *encoding, struct tokenizer_scratch *scrat
 /* False: it was refused, or nobody wants it any more. */
 static bool constrain(struct encoder *encoding)
 {
-    struct server *server = encoding->server;
+    const struct served_model *model = encoding->model;
     if (encoding->constraint.kind == MESSAGE_CONSTRAINT_NONE)
         return true;
     if (halt_error(&encoding->errand.task.halt, &encoding->error))
         return false;
     encoding->refused =
-        constraint_cache_get(server->constraints, encoding->tokenizer, &server->model,
+        constraint_cache_get(model->constraints, encoding->tokenizer, &model->info,
                              &encoding->constraint, encoding->user->id, &encoding->held,
                              &encoding->held_before, &encoding->error) != 0;
     return !encoding->refused;
@@ -219,8 +220,8 @@ int encoder_render(struct encoder *encoding, uint32_t index, const char *text, s
     int rc = chat_prompt_parse(&conversation, text, length, error);
     if (rc)
         return rc;
-    rc = chat_prompt_render(&conversation, encoding->server->model_text,
-                            &encoding->errand.task.halt, &made->made, &made->length, error);
+    rc = chat_prompt_render(&conversation, encoding->model->text, &encoding->errand.task.halt,
+                            &made->made, &made->length, error);
     made->text = made->made;
     chat_prompt_free(&conversation);
     return rc;
@@ -277,10 +278,11 @@ int encoder_start(struct encoder *encoding, struct response_sink *sink,
     if (server->background &&
         (encoding->prepare || constrained || encoding->bytes > ENCODER_INLINE_MAX))
         return leave(encoding, sink, now_us, error);
-    if (!server->scratch)
-        server->scratch = tokenizer_scratch_new();
+    struct served_model *model = encoding->model;
+    if (!model->scratch)
+        model->scratch = tokenizer_scratch_new();
     if (constrain(encoding))
-        encode_all(encoding, server->scratch);
+        encode_all(encoding, model->scratch);
     count_constraint(encoding);
     done(encoding, now_us);
     return 0;

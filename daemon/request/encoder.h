@@ -16,6 +16,7 @@
 
 struct constraint_held;
 struct response_sink;
+struct served_model;
 struct server;
 struct user;
 
@@ -37,6 +38,7 @@ struct encoder_text {
 struct encoder {
     struct errand errand;
     struct server *server;
+    struct served_model *model; /* whose tokens they become */
     struct user *user; /* the sink's: that may be gone before this is done */
     void (*done)(struct encoder *encoding, time_us now_us);
     /* Off the loop it ended before it was done: as errand_api.end; `done` follows, and means only
@@ -68,8 +70,8 @@ struct encoder {
 /* Room for `count` texts; what is refused here was refused for want of a tokenizer or of memory.
  * The caller fills in texts[i].text, length and add_special, and `prepare`: that is always off the
  * loop. */
-int encoder_make(struct encoder *encoding, struct server *server, uint32_t count,
-                 struct error *error);
+int encoder_make(struct encoder *encoding, struct server *server, struct served_model *model,
+                 uint32_t count, struct error *error);
 /* Calls `done` once, now or later; then error.code says how it went. Negative when it cannot be
  * begun: then `done` is not called. `end` is set. */
 int encoder_start(struct encoder *encoding, struct response_sink *sink,

@@ -29,9 +29,9 @@ void job_builder_drop(struct job_builder *builder)
     request_builder_drop(&builder->base); /* and all that it keeps */
 }
 
-int job_builder_open(struct job_builder *builder, struct server *server,
-                     const struct response_sink *sink, const char *program, uint32_t items,
-                     const struct request_params *params, time_us arrived_us, struct error *error)
+int job_builder_open(struct job_builder *builder, struct server *server, struct response_sink *sink,
+                     const char *program, uint32_t items, const struct request_params *params,
+                     time_us arrived_us, struct error *error)
 {
     *builder = (struct job_builder){.base.server = server,
                                     .program = programs_find(server->jobs.programs, program)};
@@ -42,7 +42,8 @@ int job_builder_open(struct job_builder *builder, struct server *server,
     if (builder->program->off)
         return error_set(error, ERR_PROGRAM_OFF, "program %s is off until an admin enables it: %s",
                          program, builder->program->reason);
-    int rc = request_builder_open(&builder->base, server, sink, items, params, arrived_us, error);
+    int rc =
+        request_builder_open(&builder->base, server, NULL, sink, items, params, arrived_us, error);
     if (rc)
         return rc;
     struct request *request = builder->base.request;

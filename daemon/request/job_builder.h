@@ -45,9 +45,9 @@ struct job_source {
     uint64_t outputs_bytes; /* that it says to share; 0: none */
 };
 
-int job_builder_open(struct job_builder *builder, struct server *server,
-                     const struct response_sink *sink, const char *program, uint32_t items,
-                     const struct request_params *params, time_us arrived_us, struct error *error);
+int job_builder_open(struct job_builder *builder, struct server *server, struct response_sink *sink,
+                     const char *program, uint32_t items, const struct request_params *params,
+                     time_us arrived_us, struct error *error);
 /* Checks names, dtypes, shapes and parameters; errors name what is wrong. */
 int job_builder_item(struct job_builder *builder, const struct message_item *item,
                      struct error *error);

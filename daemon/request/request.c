@@ -25,6 +25,23 @@ struct request_memory {
     _Alignas(16) unsigned char bytes[];
 };
 
+struct waiting_conn *response_sink_waiting(struct response_sink *sink, uint32_t model)
+{
+    if (!sink->waits_for)
+        sink->waits_for = model + 1;
+    if (sink->waits_for == model + 1)
+        return &sink->waiting;
+    if (!sink->more)
+        sink->more = calloc(MODEL_LIST_MAX, sizeof(*sink->more));
+    return sink->more ? &sink->more[model] : NULL;
+}
+
+void response_sink_free(struct response_sink *sink)
+{
+    free(sink->more);
+    sink->more = NULL;
+}
+
 int request_make(uint32_t seq_room, struct request **ret_request, struct error *error)
 {
     struct request *request = calloc(1, sizeof(*request));

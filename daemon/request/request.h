@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/base/model_list.h"
 #include "daemon/base/seq.h"
 #include "daemon/request/backlog.h"
 #include "daemon/request/wait_queue.h"
@@ -28,6 +29,7 @@ struct constraint_cache;
 struct user;
 struct replica;
 struct seq;
+struct served_model;
 struct text_stream;
 
 /* Whose a request is, and who is told of its sequences: a connection, or an HTTP exchange. Embedded
@@ -40,12 +42,19 @@ struct response_sink {
     struct backlog_source backlog; /* its texts, among its user's */
     struct list requests;          /* request.sink_link */
     uint32_t request_count;
-    uint32_t running; /* sequences of it that a replica holds */
     uint64_t results; /* bytes of its results; see struct load */
     bool admin;       /* may ask for any priority */
     bool many;        /* its user stands for several that are not named: they share by salt alone */
-    struct waiting_conn waiting, jobs_waiting;
+    /* Among those who wait for the model that it asked for first, and for jobs; and for the others:
+     * owned, [MODEL_LIST_MAX], NULL until it asks for one of them. */
+    struct waiting_conn waiting, jobs_waiting, *more;
+    uint32_t waits_for; /* that model's number and 1; 0: none yet */
 };
+
+/* Its part in the queue of a model, which is made; NULL when there is no memory. */
+struct waiting_conn *response_sink_waiting(struct response_sink *sink, uint32_t model);
+/* With the sink: no request of it is left. */
+void response_sink_free(struct response_sink *sink);
 
 struct request {
     uint64_t id;                /* daemon-wide, never 0 */
@@ -55,6 +64,9 @@ struct request {
     struct list sink_link, user_link;
     struct list id_link, client_link; /* the server's indexes, by id and by the client's own */
     struct request_params params;
+    struct served_model *model; /* that it is for; of jobs NULL */
+    struct waiting_conn
+        *waiting;     /* the sink's part in its queue; NULL once that is gone, or of jobs */
     uint32_t adapter; /* number, held; 0: none */
     struct constraint_held *constraint; /* a reference; NULL: none */
     struct constraint_cache *constraints; /* whose it was */

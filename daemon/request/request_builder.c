@@ -33,12 +33,13 @@ int request_builder_model(const struct server *server, struct error *error)
     return error_set(error, ERR_UNSUPPORTED, "this daemon serves programs and no model");
 }
 
-struct sampling request_builder_defaults(const struct server *server)
+struct sampling request_builder_defaults(const struct served_model *model)
 {
-    return (struct sampling){.sampler = server->model.sampler, .logprobs = -1, .n = 1};
+    return (struct sampling){.sampler = model->info.sampler, .logprobs = -1, .n = 1};
 }
 
-struct message_limits request_builder_limits(const struct server *server)
+struct message_limits request_builder_limits(const struct server *server,
+                                             const struct served_model *model)
 {
     return (struct message_limits){
         .batch_max = server->limits.batch_max,
@@ -46,7 +47,7 @@ struct message_limits request_builder_limits(const struct server *server)
         .logprobs_max = server->limits.logprobs_max,
         .stop_max = server->limits.stop_max,
         .json_depth_max = JSON_DEPTH,
-        .vocabulary = server->model.vocab,
+        .vocabulary = model->info.vocab,
     };
 }
 
@@ -55,48 +56,58 @@ static void find_root(struct request_builder *builder, const struct response_sin
                       const struct request_params *params)
 {
     struct server *server = builder->server;
+    const struct served_model *model = builder->request->model;
+    if (!model)
+        return;
     const struct served_adapter *adapter =
         served_adapters_at(&server->adapters, builder->request->adapter);
     const char *salt = params->cache_salt ? params->cache_salt : sink->user->name;
-    if (!server->options->prefix_cache || server->model.block_tokens == 0 || params->no_cache ||
+    if (!server->options->prefix_cache || model->info.block_tokens == 0 || params->no_cache ||
         (sink->many && !params->cache_salt))
         return;
     builder->caches = true;
     builder->root =
-        prefix_key_root(&server->model, server->loads, adapter ? adapter->load : 0,
+        prefix_key_root(&model->info, model->load, adapter ? adapter->load : 0,
                         params->cache_salt ? PREFIX_GIVEN : PREFIX_USER, salt, strlen(salt));
 }
 
-static int find_adapter(const struct server *server, const char *name, uint32_t *ret_number,
-                        struct error *error)
+/* They are the first model's. */
+static int find_adapter(const struct server *server, const struct served_model *model,
+                        const char *name, uint32_t *ret_number, struct error *error)
 {
-    *ret_number = name ? served_adapters_find(&server->adapters, name) : 0;
+    bool has = name && model && model->number == 0;
+    *ret_number = has ? served_adapters_find(&server->adapters, name) : 0;
     if (!name || *ret_number)
         return 0;
     return error_set(error, ERR_NOT_FOUND, "there is no adapter %.64s here", name);
 }
 
 int request_builder_open(struct request_builder *builder, struct server *server,
-                         const struct response_sink *sink, uint64_t sequences,
+                         struct served_model *model, struct response_sink *sink, uint64_t sequences,
                          const struct request_params *params, time_us arrived_us,
                          struct error *error)
 {
     uint32_t most = server->limits.batch_max, adapter;
     *builder = (struct request_builder){.server = server};
+    struct waiting_conn *waiting = model ? response_sink_waiting(sink, model->number) : NULL;
     bool tokens = params->job == JOB_GENERATE || params->job == JOB_SCORE;
-    int rc = tokens ? model_text_generates(server->model_text, error) : 0;
+    int rc = model && tokens ? model_text_generates(model->text, error) : 0;
     if (!rc)
-        rc = find_adapter(server, params->adapter, &adapter, error);
+        rc = find_adapter(server, model, params->adapter, &adapter, error);
+    if (!rc && model && (!waiting || !users_waiting(&server->users, sink->user, model->number)))
+        rc = error_set(error, ERR_NO_MEMORY, "no memory for a request");
     if (!rc)
         rc = request_make(sequences < most ? (uint32_t)sequences : most, &builder->request, error);
     if (rc)
         return rc;
     served_adapters_hold(&server->adapters, adapter);
+    builder->request->model = model;
+    builder->request->waiting = waiting;
     builder->request->adapter = adapter;
     find_root(builder, sink, params);
     builder->request->params = *params;
     builder->request->params.cache_salt = NULL; /* the document goes */
-    builder->request->params.adapter = NULL;
+    builder->request->params.adapter = builder->request->params.model = NULL;
     builder->request->arrived_us = arrived_us;
     builder->request->deadline_us = request_deadline(params, arrived_us);
     return 0;
@@ -116,7 +127,7 @@ void request_builder_constrain(struct request_builder *builder, struct constrain
     if (!held)
         return;
     builder->request->constraint = constraint_held_take(held);
-    builder->request->constraints = builder->server->constraints;
+    builder->request->constraints = builder->request->model->constraints;
 }
 
 int request_builder_unconstrained(const struct message_prompt *prompt, const char **ret_field,
@@ -172,7 +183,7 @@ static int keep_tokens(struct request_builder *builder, const int32_t *tokens, u
 static int keep_next(struct request_builder *builder, const struct message_prompt *prompt,
                      const int32_t **ret_next, struct error *error)
 {
-    uint32_t vocabulary = builder->server->model.vocab;
+    uint32_t vocabulary = builder->request->model->info.vocab;
     for (uint32_t i = 0; i < prompt->next_count; i++)
         if ((uint32_t)prompt->next[i] >= vocabulary)
             return error_limit(error, ERR_BAD_TOKEN, vocabulary, 0,
@@ -189,7 +200,7 @@ static int keep_bias(struct request_builder *builder, const struct message_promp
     struct message_bias entries[MESSAGE_BIAS_MAX];
     uint32_t count = 0;
     struct gpu_bias *bias = NULL;
-    int rc = prompt->bias ? message_bias(prompt->bias, builder->server->model.vocab, entries,
+    int rc = prompt->bias ? message_bias(prompt->bias, builder->request->model->info.vocab, entries,
                                          MESSAGE_BIAS_MAX, &count, error)
                           : 0;
     if (!rc && count > 0) {
@@ -211,7 +222,7 @@ static int add_names(struct request_builder *builder, const int32_t *tokens, uin
                      uint32_t first, struct error *error)
 {
     const struct request *request = builder->request;
-    uint32_t block = builder->server->model.block_tokens;
+    uint32_t block = request->model->info.block_tokens;
     if (!builder->caches)
         return 0;
     struct prefix_key *keys = request_keep(builder->request, (count / block + 1) * sizeof(*keys));
@@ -234,16 +245,16 @@ static int add_names(struct request_builder *builder, const int32_t *tokens, uin
 static int add_text(struct request_builder *builder, const struct message_prompt *prompt,
                     uint32_t first, struct error *error)
 {
-    struct server *server = builder->server;
     struct request *request = builder->request;
+    const struct served_model *model = request->model;
     bool wanted = request->params.want_text && request->params.job == JOB_GENERATE;
     if (!wanted && prompt->stop_count == 0)
         return 0;
-    int rc = model_text_texts(server->model_text, error);
+    int rc = model_text_texts(model->text, error);
     if (rc)
         return rc;
     return text_stream_make(request->seqs + first, request->seq_count - first, prompt, wanted,
-                            server->model_text->tokenizer, &server->model, error);
+                            model->text->tokenizer, &model->info, error);
 }
 
 int request_builder_prompt(struct request_builder *builder, struct message_prompt *prompt,
@@ -255,12 +266,13 @@ int request_builder_prompt(struct request_builder *builder, struct message_promp
     const struct gpu_bias *bias = NULL;
     uint32_t bias_count = 0, first = request->seq_count;
     const char *field;
+    const struct admission_limits limits = server_limits(server, request->model);
     int rc = request_builder_model(server, error);
     if (!rc && request->constraint)
         rc = request_builder_unconstrained(prompt, &field, error);
     if (!rc)
-        rc = admission_prompt(&server->limits, request->params.job, token_count,
-                              server->model.max_tokens, &prompt->sampling, error);
+        rc = admission_prompt(&limits, request->params.job, token_count,
+                              request->model->info.max_tokens, &prompt->sampling, error);
     if (!rc)
         rc = keep_ids(builder, prompt, &stop_ids, error);
     if (!rc)
@@ -291,9 +303,10 @@ static int admission_results(struct request_builder *builder, struct error *erro
 {
     struct server *server = builder->server;
     struct request *request = builder->request;
+    const uint32_t hidden = request->model ? request->model->info.hidden : 0;
     uint64_t most = 0;
     for (uint32_t i = 0; i < request->seq_count; i++) {
-        uint64_t bytes = seq_result_bytes(&request->seqs[i], server->model.hidden);
+        uint64_t bytes = seq_result_bytes(&request->seqs[i], hidden);
         request->answer_bytes += bytes;
         most = bytes > most ? bytes : most;
     }
@@ -303,11 +316,11 @@ static int admission_results(struct request_builder *builder, struct error *erro
 
 /* What the configuration says of the user, or of the key that names it, holds from its next
  * request. */
-static void weigh(struct server *server, struct user *user)
+static void weigh(struct server *server, struct served_model *model, struct user *user)
 {
     uint32_t usual = grants_weight(&server->grants, user->grant_id, TURN_WEIGHT);
-    waiting_weigh(&server->waiting, &user->waiting,
-                  grants_weight(&server->grants, user->id, usual));
+    struct waiting_user *waiting = users_waiting(&server->users, user, model->number);
+    waiting_weigh(&model->waiting, waiting, grants_weight(&server->grants, user->id, usual));
 }
 
 int request_builder_admit(struct request_builder *builder, const struct response_sink *sink,
@@ -328,7 +341,7 @@ int request_builder_admit(struct request_builder *builder, const struct response
     if (!rc && request->deadline_us)
         rc = deadlines_reserve(&server->deadlines, request->seq_count, error);
     if (!rc)
-        weigh(server, sink->user);
+        weigh(server, request->model ? request->model : &server->models[0], sink->user);
     return rc;
 }
 

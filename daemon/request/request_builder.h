@@ -14,6 +14,7 @@
 #include "protocol/message.h"
 
 struct constraint_held;
+struct served_model;
 struct server;
 struct user;
 
@@ -30,14 +31,15 @@ struct request_builder {
 int request_builder_phase(const struct server *server, struct error *error);
 /* Whether there is a model for them: a daemon may have programs alone. */
 int request_builder_model(const struct server *server, struct error *error);
-/* What requests take where they are silent. */
-struct sampling request_builder_defaults(const struct server *server);
+/* What requests of a model take where they are silent. */
+struct sampling request_builder_defaults(const struct served_model *model);
 /* What message_decode_submit() and the like check by. */
-struct message_limits request_builder_limits(const struct server *server);
+struct message_limits request_builder_limits(const struct server *server,
+                                             const struct served_model *model);
 
-/* sequences: how many are expected. */
+/* model: NULL, of jobs; sequences: how many are expected. */
 int request_builder_open(struct request_builder *builder, struct server *server,
-                         const struct response_sink *sink, uint64_t sequences,
+                         struct served_model *model, struct response_sink *sink, uint64_t sequences,
                          const struct request_params *params, time_us arrived_us,
                          struct error *error);
 /* What all outputs must be, before the first prompt; held by the request as well. NULL: nothing. */

@@ -100,7 +100,13 @@ static struct served_adapter *adapter_of(struct server *server, const struct req
 /* Jobs wait in a queue of their own: lanes have room when replicas have none, and the other way. */
 static struct waiting *queue_of(struct server *server, const struct seq *seq)
 {
-    return seq->job ? &server->jobs.waiting : &server->waiting;
+    return seq->job ? &server->jobs.waiting : &seq->request->model->waiting;
+}
+
+/* request_builder_open() has made it. */
+static struct waiting_user *waiting_of(struct server *server, const struct request *request)
+{
+    return users_waiting(&server->users, request->user, request->model->number);
 }
 
 static void push(struct server *server, struct user *user, struct response_sink *sink,
@@ -109,7 +115,8 @@ static void push(struct server *server, struct user *user, struct response_sink 
     if (seq->job)
         waiting_push(&server->jobs.waiting, &user->jobs_waiting, &sink->jobs_waiting, seq);
     else
-        waiting_push(&server->waiting, &user->waiting, &sink->waiting, seq);
+        waiting_push(&seq->request->model->waiting, waiting_of(server, seq->request),
+                     seq->request->waiting, seq);
 }
 
 static uint64_t tensor_bytes_of(const struct request *request)
@@ -177,7 +184,10 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
     } else {
         server->load.running++;
         request->user->load.running++;
-        request->sink->running++;
+        request->model->running++;
+        request->waiting->running++;
+        waiting_of(server, request)->running++;
+        request->model->prompt_tokens += seq->prompt_len;
         *below_of(seq) += can_give_way(seq);
     }
     struct served_adapter *adapter = adapter_of(server, request);
@@ -197,7 +207,8 @@ static void charge(struct server *server, struct seq *seq)
     uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
     struct served_adapter *adapter = adapter_of(server, seq->request);
     if (seq->params.job == JOB_GENERATE && count > seq->charged) {
-        waiting_charge(&server->waiting, seq, count - seq->charged);
+        waiting_charge(&seq->request->model->waiting, seq, count - seq->charged);
+        seq->request->model->generated_tokens += count - seq->charged;
         figures_of(server, seq->request)->generated_tokens += count - seq->charged;
         if (adapter)
             adapter->generated_tokens += count - seq->charged;
@@ -214,9 +225,11 @@ static void come_back(struct server *server, struct seq *seq)
     charge(server, seq);
     server->load.running--;
     seq->request->user->load.running--;
-    if (seq->request->sink)
-        seq->request->sink->running--;
-    server->owed -= seq->owed;
+    seq->request->model->running--;
+    waiting_of(server, seq->request)->running--;
+    if (seq->request->waiting)
+        seq->request->waiting->running--;
+    seq->request->model->owed -= seq->owed;
     *below_of(seq) -= can_give_way(seq);
 }
 
@@ -236,6 +249,8 @@ void request_table_enter(struct server *server, struct request *request, struct 
     server->live_sequences += request->seq_count;
     server->counts.requests_total++;
     figures_of(server, request)->requests++;
+    if (request->model)
+        request->model->requests++;
     if (request->adapter) {
         adapter_of(server, request)->requests++;
         adapter_of(server, request)->waiting += request->seq_count;
@@ -279,6 +294,7 @@ static void log_request(struct server *server, const struct request *request, ti
     char ends[96] = "";
     size_t used = 0;
     time_us scheduled = 0;
+    const bool several = server->model_count > 1 && request->model;
     if (!server->options->log_requests || !log_enabled(LOG_INFO))
         return;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -291,12 +307,13 @@ static void log_request(struct server *server, const struct request *request, ti
             scheduled = at;
     }
     log_line(LOG_INFO, "request",
-             "%" PRIu64 " user=%s job=%s%s%s priority=%d sequences=%u%s prompt_tokens=%" PRIu64
+             "%" PRIu64 " user=%s job=%s%s%s%s%s priority=%d sequences=%u%s prompt_tokens=%" PRIu64
              " tokens=%" PRIu64 " queued_us=%" PRIu64 " total_us=%" PRIu64,
              request->id, request->user->name, job_name(request->params.job),
-             adapter ? " adapter=" : "", adapter ? adapter->name : "", request->params.priority, request->seq_count, ends, request->prompt_tokens,
-             request->out_tokens, (scheduled ? scheduled : now_us) - request->arrived_us,
-             now_us - request->arrived_us);
+             several ? " model=" : "", several ? request->model->info.id : "",
+             adapter ? " adapter=" : "", adapter ? adapter->name : "", request->params.priority,
+             request->seq_count, ends, request->prompt_tokens, request->out_tokens,
+             (scheduled ? scheduled : now_us) - request->arrived_us, now_us - request->arrived_us);
 }
 
 /* Where stop strings are looked for, they decide how it has ended. */
@@ -442,10 +459,12 @@ static void leave_audience(struct request *request)
     sink->results -= request->result_bytes;
     for (uint32_t i = 0; i < request->seq_count; i++) {
         const struct seq *seq = &request->seqs[i];
-        sink->running -= seq->state == SEQ_SENT && !seq->job;
+        if (request->waiting)
+            request->waiting->running -= seq->state == SEQ_SENT && !seq->job;
         sink->results -= seq->released ? 0 : seq->result_bytes;
     }
     request->sink = NULL;
+    request->waiting = NULL;
     list_remove(&request->client_link);
 }
 

@@ -34,7 +34,9 @@ static void limits_from_options(struct server *server)
     limits->stop_max = (uint32_t)options->stop_max;
     limits->results_max = options->results_max;
     limits->tensors_max = options->tensors_max;
-    server->waiting.share = server->jobs.waiting.share = (uint32_t)options->min_share;
+    server->jobs.waiting.share = (uint32_t)options->min_share;
+    for (uint32_t i = 0; i < MODEL_LIST_MAX; i++)
+        server->models[i].waiting.share = (uint32_t)options->min_share;
     server->results_freed = true;                             /* there may be more room */
     (void)grants_read(&server->grants, options->users, NULL); /* options_check() has read it */
 }
@@ -54,52 +56,121 @@ int server_init(struct server *server, const struct options *options,
         conn_set_init(&server->conns, options, &server->counts, &server->load.input, now_us, error);
     if (rc)
         return rc;
-    rc = constraint_cache_make(options->constraints_max, &server->constraints, error);
+    rc = constraint_cache_make(options->constraints_max, &server->models[0].constraints, error);
     if (rc) {
         conn_set_destroy(&server->conns, now_us);
         return rc;
     }
     list_init(&server->stats_waiters);
     list_init(&server->errands);
-    waiting_init(&server->waiting);
+    for (uint32_t i = 0; i < MODEL_LIST_MAX; i++) {
+        server->models[i].number = i;
+        waiting_init(&server->models[i].waiting);
+    }
     waiting_init(&server->jobs.waiting);
     deadlines_init(&server->deadlines);
     backlog_init(&server->backlog, 1);
     users_init(&server->users);
     index_init(&server->by_id);
     index_init(&server->by_client);
-    server->limits.kv_tokens = UINT64_MAX; /* not known before a model is served */
+    server->models[0].kv_tokens = UINT64_MAX; /* not known before a model is served */
     limits_from_options(server);
     return 0;
+}
+
+/* Of the next model, which is named. */
+static void add_replicas(struct server *server, struct served_model *served,
+                         struct replica *const *replicas, uint32_t count)
+{
+    assert(count > 0 && server->replica_count + count <= SERVER_REPLICAS_MAX);
+    snprintf(served->info.id, sizeof(served->info.id), "%s", served->names.names[0]);
+    served->load = ++server->loads;
+    served->replicas = server->replicas + server->replica_count;
+    served->replica_count = count;
+    memcpy(served->replicas, replicas, count * sizeof(struct replica *));
+    server->replica_count += count;
+    server->model_count++;
+}
+
+void server_serve_as(struct server *server, const char *names, const struct gpu_model *model,
+                     uint32_t context_max, uint64_t kv_tokens, const char *device,
+                     struct replica *const *replicas, uint32_t replica_count)
+{
+    struct adapter_names adapters;
+    server->replica_count = server->model_count = 0;
+    server->models[0].info = *model;
+    server->models[0].context_max = context_max;
+    server->models[0].kv_tokens = kv_tokens;
+    snprintf(server->device, sizeof(server->device), "%s", device);
+    if (replica_count == 0)
+        return;
+    (void)model_names_read(&server->models[0].names, names, model->id,
+                           NULL); /* options_check() has read it */
+    (void)adapter_names_read(&adapters, server->options->adapter, NULL); /* likewise */
+    served_adapters_set(&server->adapters, &adapters, (uint32_t)server->options->adapters_max);
+    add_replicas(server, &server->models[0], replicas, replica_count);
 }
 
 void server_serve(struct server *server, const struct gpu_model *model, uint32_t context_max,
                   uint64_t kv_tokens, const char *device, struct replica *const *replicas,
                   uint32_t replica_count)
 {
-    assert(replica_count <= SERVER_REPLICAS_MAX);
-    server->model = *model;
-    server->loads++;
-    if (replica_count > 0) {
-        (void)model_names_read(&server->names, server->options->served_model_name, model->id,
-                               NULL); /* options_check() has read it */
-        struct adapter_names adapters;
-        (void)adapter_names_read(&adapters, server->options->adapter, NULL); /* likewise */
-        served_adapters_set(&server->adapters, &adapters,
-                            (uint32_t)server->options->adapters_max);
-        snprintf(server->model.id, sizeof(server->model.id), "%s", server->names.names[0]);
-    }
-    server->limits.context_max = context_max;
-    server->limits.kv_tokens = kv_tokens;
-    snprintf(server->device, sizeof(server->device), "%s", device);
-    if (replica_count > 0)
-        memcpy(server->replicas, replicas, replica_count * sizeof(*replicas));
-    server->replica_count = replica_count;
+    server_serve_as(server, server->options->served_model_name, model, context_max, kv_tokens,
+                    device, replicas, replica_count);
+}
+
+int server_serve_beside(struct server *server, const struct gpu_model *model, const char *names,
+                        uint32_t context_max, uint64_t kv_tokens, struct replica *const *replicas,
+                        uint32_t replica_count, struct error *error)
+{
+    assert(server->model_count > 0 && server->model_count < MODEL_LIST_MAX);
+    struct served_model *served = &server->models[server->model_count];
+    int rc = 0;
+    if (!served->constraints)
+        rc = constraint_cache_beside(server->models[0].constraints, &served->constraints, error);
+    if (!rc)
+        rc = model_names_read(&served->names, names, model->id, error);
+    for (uint32_t i = 0; !rc && i < served->names.count; i++)
+        if (server_find_model(server, served->names.names[i]) ||
+            served_adapters_find(&server->adapters, served->names.names[i]))
+            rc = error_set(error, ERR_BAD_CONFIG, "model: %s is another's name, too",
+                           served->names.names[i]);
+    if (rc)
+        return rc;
+    served->info = *model;
+    served->context_max = context_max;
+    served->kv_tokens = kv_tokens;
+    add_replicas(server, served, replicas, replica_count);
+    return 0;
 }
 
 bool server_has_model(const struct server *server)
 {
-    return server->replica_count > 0;
+    return server->model_count > 0;
+}
+
+struct served_model *server_find_model(struct server *server, const char *name)
+{
+    for (uint32_t i = 0; i < server->model_count; i++)
+        if (model_names_has(&server->models[i].names, name))
+            return &server->models[i];
+    return NULL;
+}
+
+struct admission_limits server_limits(const struct server *server, const struct served_model *model)
+{
+    struct admission_limits limits = server->limits;
+    limits.context_max = model->context_max;
+    limits.kv_tokens = model->kv_tokens;
+    return limits;
+}
+
+uint64_t server_waiting(const struct server *server)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < MODEL_LIST_MAX; i++)
+        count += server->models[i].waiting.count;
+    return count;
 }
 
 /* ---- jobs --------------------------------------------------------------------------------------
@@ -195,22 +266,38 @@ void server_reload(struct server *server, const struct options *options)
 /* What waits here, at the pace of late. */
 static double queue_us(const struct server *server)
 {
-    double us = server->wait_us * (double)server->waiting.count;
+    double us = 0;
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        const struct served_model *model = &server->models[i];
+        double model_us = model->wait_us * (double)model->waiting.count;
+        us = us > model_us ? us : model_us;
+    }
     double jobs_us = server->jobs.wait_us * (double)server->jobs.waiting.count;
     double texts_us = backlog_wait_us(&server->backlog);
     us = us > jobs_us ? us : jobs_us;
     return us > texts_us ? us : texts_us;
 }
 
-double server_wait_us(const struct server *server)
+/* Until one that is sent to the model's best replica begins. */
+static uint64_t least_us(const struct served_model *model)
 {
     uint64_t least_us = UINT64_MAX;
-    for (uint32_t i = 0; i < server->replica_count; i++) {
-        struct replica_room room = server->replicas[i]->api->room(server->replicas[i]);
+    for (uint32_t i = 0; i < model->replica_count; i++) {
+        struct replica_room room = model->replicas[i]->api->room(model->replicas[i]);
         if (room.ready && room.wait_us < least_us)
             least_us = room.wait_us;
     }
-    return queue_us(server) + (least_us == UINT64_MAX ? 0 : (double)least_us);
+    return least_us == UINT64_MAX ? 0 : least_us;
+}
+
+double server_wait_us(const struct server *server)
+{
+    uint64_t most_us = 0;
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        uint64_t us = least_us(&server->models[i]);
+        most_us = us > most_us ? us : most_us;
+    }
+    return queue_us(server) + (double)most_us;
 }
 
 uint32_t server_retry_ms(const struct server *server)
@@ -260,7 +347,8 @@ void server_fail(struct server *server, const struct error *error, time_us now_u
     struct error told = *error;
     told.retry_after_ms = 1000;
     errands_end(server, true, &told, now_us);
-    fail_waiting(server, &server->waiting, now_us);
+    for (uint32_t i = 0; i < server->model_count; i++)
+        fail_waiting(server, &server->models[i].waiting, now_us);
     fail_waiting(server, &server->jobs.waiting, now_us);
 }
 
@@ -313,7 +401,6 @@ static void wake_replicas(struct server *server)
 static void ask_workers(struct server *server, time_us now_us)
 {
     server->stats_asked_us = now_us;
-    server->stats_awaited = server->replica_count;
     for (uint32_t i = 0; i < server->replica_count; i++)
         server->replicas[i]->api->ask_stats(server->replicas[i]);
 }
@@ -327,6 +414,15 @@ void server_ask_stats(struct server *server, struct stats_waiter *waiter, time_u
     list_append(&server->stats_waiters, &waiter->link);
     if (!server->stats_asked_us)
         ask_workers(server, now_us);
+}
+
+/* Several workers may have told of theirs by one word. */
+static bool stats_are_there(const struct server *server)
+{
+    for (uint32_t i = 0; i < server->replica_count; i++)
+        if (!server->replicas[i]->api->stats_there(server->replicas[i]))
+            return false;
+    return true;
 }
 
 /* Answers everybody who waits for them. */
@@ -360,10 +456,8 @@ unsigned server_turn(struct server *server, time_us now_us)
     conn_set_feed(&server->conns, now_us);
     dispatch(server, now_us);
     wake_replicas(server);
-    if (control & COMPLETION_STATS && server->stats_awaited > 0)
-        server->stats_awaited--;
     if (server->stats_asked_us &&
-        (server->stats_awaited == 0 || server->stats_asked_us + SERVER_STATS_US <= now_us))
+        (stats_are_there(server) || server->stats_asked_us + SERVER_STATS_US <= now_us))
         tell_stats(server, now_us);
     conn_set_deliver(&server->conns, now_us);
     wake_replicas(server); /* who was found gone while writing is cancelled */
@@ -375,8 +469,10 @@ time_us server_due(const struct server *server)
 {
     const struct deadline *first = deadlines_first(&server->deadlines);
     time_us due_us = timeouts_due(&server->conns);
-    bool unpark = server->results_freed && (!list_empty(&server->waiting.parked) ||
-                                            !list_empty(&server->jobs.waiting.parked));
+    bool parked = !list_empty(&server->jobs.waiting.parked);
+    for (uint32_t i = 0; i < server->model_count; i++)
+        parked |= !list_empty(&server->models[i].waiting.parked);
+    bool unpark = server->results_freed && parked;
     if (!list_empty(&server->conns.dirty) || unpark)
         return server->turn_us;
     if (first && (!due_us || first->at_us < due_us))
@@ -399,6 +495,8 @@ void server_destroy(struct server *server, time_us now_us)
     deadlines_destroy(&server->deadlines);
     backlog_destroy(&server->backlog);
     users_free(&server->users);
-    tokenizer_scratch_free(server->scratch);
-    constraint_cache_free(server->constraints);
+    for (uint32_t i = 0; i < MODEL_LIST_MAX; i++) {
+        tokenizer_scratch_free(server->models[i].scratch);
+        constraint_cache_free(server->models[i].constraints);
+    }
 }

@@ -18,20 +18,21 @@
 #include <stdint.h>
 
 #include "daemon/base/background.h"
+#include "daemon/base/deadlines.h"
+#include "daemon/base/grant.h"
+#include "daemon/base/model_name.h"
 #include "daemon/base/option.h"
 #include "daemon/base/stats.h"
+#include "daemon/jobs/job_worker.h"
 #include "daemon/net/conn.h"
 #include "daemon/request/admission.h"
 #include "daemon/request/backlog.h"
-#include "daemon/base/deadlines.h"
-#include "daemon/base/grant.h"
-#include "daemon/jobs/job_worker.h"
-#include "daemon/base/model_name.h"
 #include "daemon/request/index.h"
 #include "daemon/request/model_text.h"
-#include "daemon/request/served_adapters.h"
 #include "daemon/request/replica_select.h"
 #include "daemon/request/request.h"
+#include "daemon/request/served_adapters.h"
+#include "daemon/request/served_model.h"
 #include "daemon/request/users.h"
 #include "daemon/request/wait_queue.h"
 #include "daemon/worker/completion_queue.h"
@@ -69,12 +70,12 @@ struct server_jobs {
 
 struct server {
     const struct options *options;     /* borrowed; server_reload() puts another */
-    const struct model_text *model_text; /* borrowed; NULL: there are no texts */
     struct background *background;     /* borrowed; NULL: long work is done at once */
-    struct admission_limits limits;    /* made from options and model */
-    struct gpu_model model; /* its id: the first of the names */
-    struct model_names names;
-    struct served_adapters adapters;
+    struct admission_limits limits;    /* made from options; those of a model: served_model.h */
+    /* The first is there also while none is served, and knows nothing. */
+    struct served_model models[MODEL_LIST_MAX];
+    uint32_t model_count;
+    struct served_adapters adapters;       /* of the first */
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
     uint32_t owner_uid;                    /* the daemon's */
     enum server_phase phase;
@@ -92,13 +93,11 @@ struct server {
     /* Sockets that clients cannot reach by their path any more, with the reason; "" for others. */
     char lost[SERVER_SOCKETS_MAX][SERVER_LOST_MAX];
 
-    struct waiting waiting;
     struct server_jobs jobs;
     struct deadlines deadlines;
     struct users users;
     struct load load; /* of all users */
     struct grants grants;
-    uint32_t owed;      /* sequences that replicas hold which were sent before their turn */
     bool results_freed; /* parked connections may try again */
     struct index by_id, by_client;
     uint64_t next_request, next_seq;
@@ -106,19 +105,14 @@ struct server {
     uint64_t loads; /* of models, since start: what one has cached is nothing to the next */
     uint32_t live_requests;  /* not freed */
     uint64_t live_sequences; /* accepted and not ended */
-    double wait_us;          /* smoothed time between two sequences that leave the waiting queue */
-    time_us left_us;         /* when the last one did */
 
-    struct constraint_cache *constraints;
     struct conn_set conns;
     struct backlog backlog;            /* what waits for a thread */
     struct list errands;               /* errand.link, all there are */
     uint32_t encodings;                /* how many: texts and bodies that are off the loop */
     bool encodings_heavy;              /* one of them left memory to be given back */
-    struct tokenizer_scratch *scratch; /* of those that are not; NULL until the first */
     struct list stats_waiters;
     time_us stats_asked_us; /* of the first; 0 = none */
-    uint32_t stats_awaited; /* replicas that have not answered */
     struct stats_loop counts;
 };
 
@@ -130,11 +124,19 @@ int server_init(struct server *server, const struct options *options,
 /* Closes every connection and frees all requests; no replica holds a sequence any more. */
 void server_destroy(struct server *server, time_us now_us);
 
-/* Before the first connection: what is served. kv_tokens: how long a sequence can be in KV memory.
- */
+/* Before the first connection: what is served, called as served-model-name says. kv_tokens: how
+ * long a sequence can be in KV memory. */
 void server_serve(struct server *server, const struct gpu_model *model, uint32_t context_max,
                   uint64_t kv_tokens, const char *device, struct replica *const *replicas,
                   uint32_t replica_count);
+/* The same, called as `names` says (model_names_read). */
+void server_serve_as(struct server *server, const char *names, const struct gpu_model *model,
+                     uint32_t context_max, uint64_t kv_tokens, const char *device,
+                     struct replica *const *replicas, uint32_t replica_count);
+/* Then, one after the other, the models behind the first, and what they are called. */
+int server_serve_beside(struct server *server, const struct gpu_model *model, const char *names,
+                        uint32_t context_max, uint64_t kv_tokens, struct replica *const *replicas,
+                        uint32_t replica_count, struct error *error);
 /* Before the first connection: the programs, and what runs them. lanes: how many chunks are on the
  * device at a time. */
 void server_serve_jobs(struct server *server, struct job_programs *programs, struct replica *replica,
@@ -179,6 +181,13 @@ double server_wait_us(const struct server *server);
 uint32_t server_retry_ms(const struct server *server);
 /* Whether there is a model: else tokens and texts are refused. */
 bool server_has_model(const struct server *server);
+/* The model of that name; NULL: there is none. Any thread. */
+struct served_model *server_find_model(struct server *server, const char *name);
+/* What its requests are admitted by. */
+struct admission_limits server_limits(const struct server *server,
+                                      const struct served_model *model);
+/* Sequences that wait for any model. */
+uint64_t server_waiting(const struct server *server);
 /* A job is the worker's, or is back. */
 void server_job_sent(struct server *server, const struct seq *seq);
 void server_job_back(struct server *server, const struct seq *seq);

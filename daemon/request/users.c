@@ -25,29 +25,36 @@ void users_free(struct users *users)
     users->figures = NULL;
 }
 
-/* Where a user's counter of one priority is remembered; another's may be there. */
-static struct user_debt *debt_of(struct user_debt *debts, uint64_t id, uint32_t level)
+/* What a user's counter of one priority, in the queue of one model, is remembered by. */
+static uint64_t debt_key(uint64_t id, uint32_t model, uint32_t level)
 {
-    uint64_t key = (id * WAITING_LEVELS + level) * 0x9e3779b97f4a7c15u;
-    return &debts[key % USER_DEBTS];
+    return (id * MODEL_LIST_MAX + model) * WAITING_LEVELS + level;
 }
 
-static void remember(struct user_debt *debts, uint64_t id, const struct waiting_user *waiting)
+/* Where that is; another's may be there. */
+static struct user_debt *debt_of(struct user_debt *debts, uint64_t key)
+{
+    return &debts[key * 0x9e3779b97f4a7c15u % USER_DEBTS];
+}
+
+static void remember(struct user_debt *debts, uint64_t id, uint32_t model,
+                     const struct waiting_user *waiting)
 {
     for (uint32_t level = 0; level < WAITING_LEVELS; level++) {
-        uint64_t used = waiting->shares[level].turn.used;
-        struct user_debt *debt = debt_of(debts, id, level);
-        uint64_t key = id * WAITING_LEVELS + level;
+        uint64_t used = waiting->shares[level].turn.used, key = debt_key(id, model, level);
+        struct user_debt *debt = debt_of(debts, key);
         if (used > 0 && (debt->id == key || used > debt->used))
             *debt = (struct user_debt){.id = key, .used = used};
     }
 }
 
-static void recall(struct user_debt *debts, uint64_t id, struct waiting_user *waiting)
+static void recall(struct user_debt *debts, uint64_t id, uint32_t model,
+                   struct waiting_user *waiting)
 {
     for (uint32_t level = 0; level < WAITING_LEVELS; level++) {
-        const struct user_debt *debt = debt_of(debts, id, level);
-        if (debt->id == id * WAITING_LEVELS + level)
+        const uint64_t key = debt_key(id, model, level);
+        const struct user_debt *debt = debt_of(debts, key);
+        if (debt->id == key)
             waiting->shares[level].turn.used = debt->used;
     }
 }
@@ -84,8 +91,8 @@ struct user *users_get(struct users *users, uint64_t id, const char *key)
     waiting_user_init(&user->waiting);
     waiting_user_init(&user->jobs_waiting);
     backlog_user_init(&user->backlog);
-    recall(users->debts, id, &user->waiting);
-    recall(users->job_debts, id, &user->jobs_waiting);
+    recall(users->debts, id, 0, &user->waiting);
+    recall(users->job_debts, id, 0, &user->jobs_waiting);
     list_append(bucket, &user->bucket_link);
     users->count++;
     return user;
@@ -95,11 +102,28 @@ void users_put(struct users *users, struct user *user)
 {
     if (--user->references > 0)
         return;
-    remember(users->debts, user->id, &user->waiting);
-    remember(users->job_debts, user->id, &user->jobs_waiting);
+    remember(users->debts, user->id, 0, &user->waiting);
+    remember(users->job_debts, user->id, 0, &user->jobs_waiting);
+    for (uint32_t i = 1; i < MODEL_LIST_MAX; i++) {
+        if (user->more[i - 1])
+            remember(users->debts, user->id, i, user->more[i - 1]);
+        free(user->more[i - 1]);
+    }
     list_remove(&user->bucket_link);
     users->count--;
     free(user);
+}
+
+struct waiting_user *users_waiting(struct users *users, struct user *user, uint32_t model)
+{
+    if (model == 0)
+        return &user->waiting;
+    struct waiting_user **more = &user->more[model - 1];
+    if (!*more && (*more = malloc(sizeof(**more)))) {
+        waiting_user_init(*more);
+        recall(users->debts, user->id, model, *more);
+    }
+    return *more;
 }
 
 /* ---- figures -----------------------------------------------------------------------------------

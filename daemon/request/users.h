@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/base/model_list.h"
 #include "daemon/request/backlog.h"
 #include "daemon/request/wait_queue.h"
 #include "protocol/base/list.h"
@@ -38,7 +39,9 @@ struct user {
     struct list requests; /* request.user_link, by arrival */
     uint32_t references;  /* connections and requests */
     struct load load;
-    struct waiting_user waiting, jobs_waiting;
+    /* Among those who wait for the first model, for jobs, and for the models behind the first:
+     * owned, NULL until it asks for one. */
+    struct waiting_user waiting, jobs_waiting, *more[MODEL_LIST_MAX - 1];
     struct backlog_user backlog;
     uint32_t figures; /* where its own are, from 1 on; 0: not known yet, or USER_FIGURES_REST */
 };
@@ -74,5 +77,7 @@ void users_name(uint64_t id, const char *key, char name[USER_NAME_MAX + 1]);
  * has one, or NULL. */
 struct user *users_get(struct users *users, uint64_t id, const char *key);
 void users_put(struct users *users, struct user *user);
+/* Its part in the queue of a model, which is made; NULL when there is no memory. */
+struct waiting_user *users_waiting(struct users *users, struct user *user, uint32_t model);
 /* Where the user's are counted, of at most `max` of their own. */
 struct user_figures *users_figures(struct users *users, struct user *user, uint64_t max);

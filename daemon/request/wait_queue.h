@@ -29,9 +29,10 @@ struct waiting_share {
     struct waiting_user *user;
 };
 
-/* Embedded in struct user. */
+/* A user's part in all of them; struct user has one for each queue. */
 struct waiting_user {
     struct waiting_share shares[WAITING_LEVELS];
+    uint32_t running; /* sequences of it, from this queue, that replicas hold */
 };
 
 /* A connection's part in one priority. */
@@ -42,10 +43,11 @@ struct waiting_lane {
     struct list parked_link;
 };
 
-/* Embedded in struct response_sink: a connection, or an exchange of HTTP. Zeroed memory is one that
- * has nothing here. */
+/* A connection's, or an exchange of HTTP's, part in all of them; struct response_sink has one for
+ * each queue. Zeroed memory is one that has nothing here. */
 struct waiting_conn {
     struct waiting_lane lanes[WAITING_LEVELS];
+    uint32_t running; /* as above */
 };
 
 struct waiting {

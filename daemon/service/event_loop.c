@@ -449,8 +449,27 @@ static int profile(struct event_loop *loop, struct error *error)
     return rc;
 }
 
-int event_loop_start(struct event_loop *loop, struct replica_worker *const *replicas,
-                     uint32_t count, struct error *error)
+static int load_text(struct event_loop *loop, uint32_t index, const struct options *options,
+                     struct error *error)
+{
+    struct model_text *text = &loop->texts[index];
+    struct served_model *model = &loop->server.models[index];
+    int rc = check_text_load(text, options, error);
+    if (rc)
+        return rc;
+    model->text = text;
+    const char *name = loop->server.model_count > 1 ? model->info.id : "";
+    const char *colon = name[0] ? ": " : "";
+    if (!text->tokenizer)
+        log_line(LOG_WARNING, "text", "%s%stexts are refused: %s", name, colon, text->refusal.text);
+    else if (!text->chat)
+        log_line(LOG_NOTICE, "text", "%s%schats are refused: %s", name, colon,
+                 text->chat_refusal.text);
+    return 0;
+}
+
+int event_loop_start(struct event_loop *loop, const struct model_list *models,
+                     struct replica_worker *const *replicas, uint32_t count, struct error *error)
 {
     for (uint32_t i = 0; i < count; i++)
         loop->replicas[loop->replica_count++] = replicas[i];
@@ -469,23 +488,15 @@ int event_loop_start(struct event_loop *loop, struct replica_worker *const *repl
     if (loop->jobs)
         rc = job_worker_start(loop->jobs, error);
     bool started = !rc && loop->jobs;
-    if (!rc && count > 0)
-        rc = check_text_load(&loop->model_text, loop->options, error);
-    if (rc) {
-        for (uint32_t i = 0; i < count; i++)
-            worker_stop(replicas[i]->worker);
-        if (started)
-            job_worker_stop(loop->jobs);
-        return rc;
-    }
-    if (count == 0)
+    for (uint32_t i = 0; !rc && i < models->count; i++)
+        rc = load_text(loop, i, models->at[i], error);
+    if (!rc)
         return 0;
-    loop->server.model_text = &loop->model_text;
-    if (!loop->model_text.tokenizer)
-        log_line(LOG_WARNING, "text", "texts are refused: %s", loop->model_text.refusal.text);
-    else if (!loop->model_text.chat)
-        log_line(LOG_NOTICE, "text", "chats are refused: %s", loop->model_text.chat_refusal.text);
-    return 0;
+    for (uint32_t i = 0; i < count; i++)
+        worker_stop(replicas[i]->worker);
+    if (started)
+        job_worker_stop(loop->jobs);
+    return rc;
 }
 
 void event_loop_take_jobs(struct event_loop *loop, struct job_worker *jobs)
@@ -524,7 +535,8 @@ void event_loop_destroy(struct event_loop *loop)
     http_server_close(&loop->front);
     server_destroy(&loop->server, clock_now_us());
     http_free(&loop->front.http);
-    model_text_free(&loop->model_text);
+    for (uint32_t i = 0; i < MODEL_LIST_MAX; i++)
+        model_text_free(&loop->texts[i]);
     guard_allow("the device to be given back", ENDING_CLOSE_US, EXIT_DEVICE);
     for (uint32_t i = 0; i < loop->replica_count; i++)
         replica_free(loop->replicas[i]);

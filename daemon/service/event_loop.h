@@ -49,7 +49,7 @@ struct event_loop {
     struct job_worker *jobs; /* NULL: no programs */
     struct uv_transports links;
     struct threadpool pool; /* the server's background */
-    struct model_text model_text;
+    struct model_text texts[MODEL_LIST_MAX]; /* of each model */
     struct http_server front; /* HTTP */
     struct agent agent;
     struct trace_file trace_file;
@@ -99,9 +99,9 @@ int event_loop_listen_agent(struct event_loop *loop, const struct listener *list
                             struct error *error);
 /* Takes the socket over. */
 int event_loop_listen(struct event_loop *loop, const struct listener *listener, struct error *error);
-/* Takes the replicas over, starts their workers, and meanwhile reads the model's tokenizer. */
-int event_loop_start(struct event_loop *loop, struct replica_worker *const *replicas, uint32_t count,
-               struct error *error);
+/* Takes the replicas over, starts their workers, and meanwhile reads the models' tokenizers. */
+int event_loop_start(struct event_loop *loop, const struct model_list *models,
+                     struct replica_worker *const *replicas, uint32_t count, struct error *error);
 /* Takes the worker of jobs over; before event_loop_start(), which starts it. */
 void event_loop_take_jobs(struct event_loop *loop, struct job_worker *jobs);
 /* Until the end; the exit code. Does not return after the device has failed, or when asked a second

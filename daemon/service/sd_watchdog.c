@@ -23,17 +23,20 @@ static bool healthy(const struct event_loop *loop, time_us now_us)
 
 static const char *served(const struct server *server)
 {
-    return server_has_model(server) ? server->model.id : "programs";
+    return server_has_model(server) ? server->models[0].info.id : "programs";
 }
 
 /* What `systemctl status` shows. */
 static const char *status_text(const struct event_loop *loop, char *text, size_t size)
 {
     const struct server *server = &loop->server;
+    char more[32] = "";
+    if (server->model_count > 1)
+        snprintf(more, sizeof(more), " and %u more", server->model_count - 1);
     snprintf(text, size,
-             "Serving %.128s on %.128s: %" PRIu64 " sequences, %" PRIu64 " of them waiting%s",
-             served(server), server->device, server->live_sequences,
-             server->waiting.count + server->jobs.waiting.count,
+             "Serving %.128s%s on %.128s: %" PRIu64 " sequences, %" PRIu64 " of them waiting%s",
+             served(server), more, server->device, server->live_sequences,
+             server_waiting(server) + server->jobs.waiting.count,
              loop->reload_failed ? "; the last reload failed, see the log" : "");
     return text;
 }
@@ -41,7 +44,11 @@ static const char *status_text(const struct event_loop *loop, char *text, size_t
 /* Loading may take long, but not without progress. */
 static void tell_loading(struct event_loop *loop, time_us now_us)
 {
-    uint32_t progress = loop->replica_count ? worker_progress(loop->replicas[0]->worker) : 0;
+    uint32_t progress = loop->replica_count ? 1000 : 0;
+    for (uint32_t i = 0; i < loop->replica_count; i++) {
+        uint32_t one = worker_progress(loop->replicas[i]->worker);
+        progress = one < progress ? one : progress;
+    }
     if (progress != loop->loading_progress || loop->loading_moved_us == 0) {
         loop->loading_progress = progress;
         loop->loading_moved_us = now_us;

@@ -24,7 +24,8 @@ static void take_frame(struct self_test *probe, const struct frame *frame)
     struct message_error message;
     struct error error;
     if (frame->type == FRAME_DONE || frame->type == FRAME_PROGRAMS) {
-        probe->state = SELF_TEST_ANSWERED;
+        if (--probe->waits == 0 && probe->state == SELF_TEST_ASKED)
+            probe->state = SELF_TEST_ANSWERED;
     } else if (frame->type == FRAME_ERROR) {
         int rc = message_decode_error(frame, &message, &error);
         refuse(probe, rc ? &error : &message.error);
@@ -82,7 +83,7 @@ static void self_test_closed(struct transport *transport)
 static const struct transport_api self_test_api = {
     .send = self_test_send, .watch = self_test_watch, .close = self_test_closed};
 
-static size_t encode(unsigned char *buffer, size_t size, bool model)
+static size_t encode(unsigned char *buffer, size_t size, const struct server *server)
 {
     static const int32_t token = 0; /* every vocabulary has it */
     const struct message_hello hello = {
@@ -91,24 +92,32 @@ static size_t encode(unsigned char *buffer, size_t size, bool model)
         .sampling = sampling_unset(), .tokens = &token, .token_count = 1};
     prompt.sampling.max_tokens = 1;
     prompt.sampling.ignore_eos = true;
-    const struct message_submit_out submit = {.params.job = JOB_GENERATE,
-                                              .params.priority = WAITING_PRIORITY_MAX,
-                                              .params.normalize = true,
-                                              .prompt_count = 1,
-                                              .prompts = &prompt};
+    struct message_submit_out submit = {.params.job = JOB_GENERATE,
+                                        .params.priority = WAITING_PRIORITY_MAX,
+                                        .params.normalize = true,
+                                        .prompt_count = 1,
+                                        .prompts = &prompt};
     size_t length = message_encode_hello(buffer, size, &hello);
-    if (!model)
+    if (server->model_count == 0)
         return length + message_encode_control(buffer + length, size - length, FRAME_PROGRAMS, 0, 1, "", 0);
-    return length + message_encode_submit(buffer + length, size - length, 1, &submit);
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        submit.params.job =
+            model_text_generates(server->models[i].text, NULL) ? JOB_EMBED : JOB_GENERATE;
+        submit.params.model = server->models[i].names.names[0];
+        length += message_encode_submit(buffer + length, size - length, i + 1, &submit);
+    }
+    return length;
 }
 
 void self_test_ask(struct self_test *probe, struct server *server, time_us now_us)
 {
     const struct peer self = {.uid = geteuid(), .gid = getegid(), .admin = true, .via = "probe"};
-    _Alignas(8) unsigned char bytes[1024];
-    size_t length = encode(bytes, sizeof(bytes), server_has_model(server)), room;
+    _Alignas(8) unsigned char bytes[512 * (MODEL_LIST_MAX + 1)]; /* names have 127 bytes at most */
+    size_t length = encode(bytes, sizeof(bytes), server), room;
     self_test_close(probe, now_us);
-    *probe = (struct self_test){.transport.api = &self_test_api, .state = SELF_TEST_ASKED};
+    *probe = (struct self_test){.transport.api = &self_test_api,
+                                .state = SELF_TEST_ASKED,
+                                .waits = server->model_count > 0 ? server->model_count : 1};
     probe->conn = session_accept(server, &probe->transport, &self, now_us);
     void *place = probe->conn ? conn_room(probe->conn, &room) : NULL;
     if (!place) { /* what the server sent, if anything, said why */

@@ -1,5 +1,6 @@
-/* A request of the daemon's own: one token, or without a model the list of programs, asked and answered through the server as a client's
- * would be, over a transport of memory. The service manager is told READY=1 once it was answered.
+/* Requests of the daemon's own: one token of each model, or without a model the list of programs,
+ * asked and answered through the server as a client's would be, over a transport of memory. The
+ * service manager is told READY=1 once all were answered.
  *
  * loop thread. self_test_close() before the server is destroyed.
  */
@@ -19,6 +20,7 @@ struct self_test {
     struct conn *conn; /* NULL once it is closed */
     enum self_test_state state;
     struct error error; /* while the state is SELF_TEST_REFUSED */
+    uint32_t waits;     /* answers that are still to come */
     size_t length;
     _Alignas(8) unsigned char answers[SELF_TEST_ROOM];
 };

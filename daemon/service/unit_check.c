@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/base/adapter_name.h"
+#include "daemon/base/model_list.h"
 #include "daemon/base/option.h"
 #include "daemon/http/http_address.h"
 #include "daemon/service/sockets.h"
@@ -170,6 +171,26 @@ static int check_adapters(const struct unit *unit, const char *list, struct erro
     return rc;
 }
 
+/* Each with what is read beside it. */
+static int check_models(const struct unit *unit, const struct options *options, struct error *error)
+{
+    struct model_list list;
+    int rc = model_list_make(options, &list, error);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; !rc && i < list.count; i++) {
+        const struct options *own = list.at[i];
+        if (own->chat_template[0])
+            rc = check_readable(unit, "chat-template", own->chat_template, error);
+        if (!rc && own->score_template[0])
+            rc = check_readable(unit, "score-template", own->score_template, error);
+        if (!rc && strncmp(own->model, "synthetic:", strlen("synthetic:")) != 0)
+            rc = check_model(unit, own->model, error);
+    }
+    model_list_free(&list);
+    return rc;
+}
+
 int unit_check(const struct unit *unit, const struct options *options, struct error *error)
 {
     int rc = check_addresses(unit, "http", options->http, error);
@@ -185,10 +206,6 @@ int unit_check(const struct unit *unit, const struct options *options, struct er
         rc = check_writable(unit, "profile-file", options->profile_file, error);
     if (!rc && options->api_key_file[0])
         rc = check_readable(unit, "api-key-file", options->api_key_file, error);
-    if (!rc && options->chat_template[0])
-        rc = check_readable(unit, "chat-template", options->chat_template, error);
-    if (!rc && options->score_template[0])
-        rc = check_readable(unit, "score-template", options->score_template, error);
     if (!rc && options->module_dir[0])
         rc = check_readable(unit, "module-dir", options->module_dir, error);
     if (!rc)
@@ -197,9 +214,7 @@ int unit_check(const struct unit *unit, const struct options *options, struct er
         rc = check_adapters(unit, options->adapter, error);
     if (!rc && options->state_dir[0])
         rc = check_writable(unit, "state-dir", options->state_dir, error);
-    if (!rc && options->model[0] && strncmp(options->model, "synthetic:", strlen("synthetic:")) != 0)
-        rc = check_model(unit, options->model, error);
-    return rc;
+    return rc ? rc : check_models(unit, options, error);
 }
 
 /* ---- user --------------------------------------------------------------------------------------

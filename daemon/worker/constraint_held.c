@@ -20,6 +20,12 @@ int constraint_budget_make(size_t max, struct constraint_budget **ret_budget, st
     return 0;
 }
 
+struct constraint_budget *constraint_budget_take(struct constraint_budget *budget)
+{
+    atomic_fetch_add_explicit(&budget->holders, 1, memory_order_relaxed);
+    return budget;
+}
+
 void constraint_budget_put(struct constraint_budget *budget)
 {
     if (budget && atomic_fetch_sub_explicit(&budget->holders, 1, memory_order_acq_rel) == 1)

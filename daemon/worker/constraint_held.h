@@ -22,7 +22,7 @@ struct constraint;
 #define CONSTRAINT_SHARES 1024u /* users are told apart by so much of their number */
 
 struct constraint_budget {
-    atomic_uint holders; /* the cache, and each constraint */
+    atomic_uint holders; /* caches, and each constraint */
     size_t max;
     atomic_size_t all, share[CONSTRAINT_SHARES];
 };
@@ -38,6 +38,7 @@ struct constraint_held {
 };
 
 int constraint_budget_make(size_t max, struct constraint_budget **ret_budget, struct error *error);
+struct constraint_budget *constraint_budget_take(struct constraint_budget *budget);
 void constraint_budget_put(struct constraint_budget *budget); /* NULL is allowed */
 
 /* Held once; the constraint is its own then, and stays the caller's on failure. ERR_BUSY: the

@@ -231,11 +231,9 @@ static int choose_cpu(const struct options *options, uint32_t need, int *numbers
     return rc;
 }
 
-int device_module_choose(const struct options *options, int numbers[GPU_DEVICES_MAX],
-                         uint32_t *ret_count, struct error *error)
+int device_module_fits(const struct options *options, struct error *error)
 {
-    char list[DEVICE_LIST_MAX];
-    uint64_t need = options->dp * options->tp * options->pp; /* 0: something is left to us */
+    uint64_t need = options->dp * options->tp * options->pp;
     if (need > GPU_DEVICES_MAX)
         return error_limit(error, ERR_BAD_CONFIG, GPU_DEVICES_MAX, need,
                            "dp * tp * pp is %u devices, at most %d are used", (unsigned)need,
@@ -247,12 +245,23 @@ int device_module_choose(const struct options *options, int numbers[GPU_DEVICES_
         return error_set(error, ERR_BAD_CONFIG,
                          "speculate: guesses take the rows of sequences that are not there: not "
                          "with sequences-max = 1");
+    return 0;
+}
+
+int device_module_choose(const struct options *options, int numbers[GPU_DEVICES_MAX],
+                         uint32_t *ret_count, struct error *error)
+{
+    char list[DEVICE_LIST_MAX];
+    uint64_t need = options->dp * options->tp * options->pp; /* 0: something is left to us */
+    int rc = device_module_fits(options, error);
+    if (rc)
+        return rc;
     for (int i = 0; i < GPU_DEVICES_MAX; i++)
         numbers[i] = i;
     if (strcmp(module_name(options), "sluice-cpu.so") == 0)
         return choose_cpu(options, (uint32_t)need, numbers, ret_count, error);
-    int rc = device_module_visible(options->gpus, (uint32_t)need, getenv("CUDA_VISIBLE_DEVICES"),
-                                   list, ret_count, error);
+    rc = device_module_visible(options->gpus, (uint32_t)need, getenv("CUDA_VISIBLE_DEVICES"), list,
+                               ret_count, error);
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
     /* The one way to a MIG instance; and no context is made on a GPU that is not ours. */
     if (!rc && *ret_count > 0)

@@ -19,6 +19,8 @@ int device_module_load(const struct options *options, const struct gpu_api **ret
 /* The loaded module's lanes for jobs (gpu/jobs/gpu_jobs.h), opaque here. */
 const void *device_module_jobs(void);
 
+/* What of the options goes together with no devices, or with too many. */
+int device_module_fits(const struct options *options, struct error *error);
 /* The devices of all ranks, as the module counts them, from `gpus` or from dp * tp * pp; a count of 0
  * means all there are, numbered from 0. For CUDA it also leaves no other GPU visible to the process:
  * before device_module_load(). */

@@ -61,6 +61,12 @@ static void ask_stats(struct replica *replica)
     of(replica)->asked = true;
 }
 
+static bool stats_there(struct replica *replica)
+{
+    (void)stats(replica);
+    return !of(replica)->asked;
+}
+
 static void memory(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory)
 {
     of(replica)->gpu->memory(of(replica)->engine, rank, ret_memory);
@@ -107,6 +113,7 @@ static const struct replica_api replica_api = {.room = room,
                                                .expect = expect,
                                                .wake = wake,
                                                .ask_stats = ask_stats,
+                                               .stats_there = stats_there,
                                                .stats = stats,
                                                .memory = memory,
                                                .counters = counters,

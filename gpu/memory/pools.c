@@ -70,6 +70,7 @@ int mem_open(struct mem *mem, int device, cudaStream_t stream, const struct mem_
 {
     memset(mem, 0, sizeof *mem);
     mem->limits = *limits;
+    mem->device = device;
     mem->stream = stream;
     int status = pool_open(&mem->scratch, device, error);
     if (!status)
@@ -86,6 +87,38 @@ int mem_open(struct mem *mem, int device, cudaStream_t stream, const struct mem_
     return status;
 }
 
+/* ---- what the process holds --------------------------------------------------------------------
+ */
+
+/* Of each device, by all engines of the process: several models may share it. */
+static _Atomic uint64_t process_held[GPU_DEVICES_MAX];
+
+static _Atomic uint64_t *process_of(const struct mem *mem)
+{
+    return &process_held[(unsigned)mem->device % GPU_DEVICES_MAX];
+}
+
+static uint64_t held(const struct mem *mem)
+{
+    return number(&mem->numbers.fixed) + number(&mem->numbers.kv_held) +
+           number(&mem->numbers.scratch_held);
+}
+
+/* What was claimed and did not come about, or went, is others' again. */
+static void tell(struct mem *mem)
+{
+    atomic_fetch_add(process_of(mem), held(mem) - mem->told); /* less is more that goes round */
+    mem->told = held(mem);
+}
+
+/* Counts what is about to be taken, so that two engines do not both find the last of it; tell()
+ * follows. How much the process would hold then. */
+static uint64_t claim(struct mem *mem, uint64_t growth)
+{
+    mem->told += growth;
+    return atomic_fetch_add(process_of(mem), growth) + growth;
+}
+
 void mem_close(struct mem *mem)
 {
     while (mem->fixed_count)
@@ -100,24 +133,24 @@ void mem_close(struct mem *mem)
         (void)cudaEventDestroy(mem->given);
     mem->scratch = mem->kv = NULL;
     mem->given = NULL;
-}
-
-static uint64_t held(const struct mem *mem)
-{
-    return number(&mem->numbers.fixed) + number(&mem->numbers.kv_held) +
-           number(&mem->numbers.scratch_held);
+    number_set(&mem->numbers.kv_held, 0);
+    number_set(&mem->numbers.scratch_held, 0);
+    tell(mem);
 }
 
 /* Whether the limits leave room for `growth` more bytes from the device. */
 static int limits_check(struct mem *mem, uint64_t growth, struct error *error)
 {
     const struct mem_limits *limits = &mem->limits;
+    const uint64_t all = claim(mem, growth);
     mem->own_limit = limits->memory_max && held(mem) + growth > limits->memory_max;
-    if (mem->own_limit)
-        return error_limit(error, ERR_DEVICE_MEMORY, limits->memory_max, held(mem) + growth,
+    if (limits->memory_max && all > limits->memory_max) {
+        tell(mem);
+        return error_limit(error, ERR_DEVICE_MEMORY, limits->memory_max, all,
                            "gpu-memory-max of %" PRIu64 " bytes leaves no room for %" PRIu64
                            " more: at least %" PRIu64 " are needed",
-                           limits->memory_max, growth, held(mem) + growth);
+                           limits->memory_max, growth, all);
+    }
     if (!limits->memory_reserve)
         return 0;
     int status = device_ask(mem, error);
@@ -151,14 +184,21 @@ int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
 {
     assert(mem->fixed_count < MEM_FIXED_MAX && bytes > 0);
     int status = limits_check(mem, bytes, error);
-    if (status)
+    if (status) {
+        tell(mem);
         return status;
+    }
     void *base = NULL;
     /* May wait for the whole device: before the first step alone, as with cudaHostAlloc, and
      * counted where it is not. */
-    CUDA_TRY(cudaMalloc(&base, bytes), error);
-    mem->fixed[mem->fixed_count++] = (struct mem_range){base, bytes};
-    number_add(&mem->numbers.fixed, bytes);
+    cudaError_t failed = cudaMalloc(&base, bytes);
+    if (failed == cudaSuccess) {
+        mem->fixed[mem->fixed_count++] = (struct mem_range){base, bytes};
+        number_add(&mem->numbers.fixed, bytes);
+    }
+    tell(mem);
+    if (failed != cudaSuccess)
+        return cuda_fail(failed, "cudaMalloc", error);
     number_add(&mem->numbers.late, mem->settled);
     *ret = base;
     return 0;
@@ -201,6 +241,7 @@ void mem_fixed_free(struct mem *mem, void *base)
     /* Waits for the device: staging before the first step, the rest after the last one. */
     (void)cudaFree(base);
     number_subtract(&mem->numbers.fixed, bytes);
+    tell(mem);
 }
 
 void mem_pinned_free(struct mem *mem, void *base)
@@ -231,13 +272,16 @@ static int make_room(struct mem *mem, cudaMemPool_t pool, struct error *error)
     CUDA_TRY(cudaMemPoolTrimTo(mem->scratch, keep), error);
     CUDA_TRY(cudaMemPoolTrimTo(mem->kv, 0), error);
     int status = held_ask(mem->scratch, &mem->numbers.scratch_held, error);
-    return status ? status : held_ask(mem->kv, &mem->numbers.kv_held, error);
+    if (!status)
+        status = held_ask(mem->kv, &mem->numbers.kv_held, error);
+    tell(mem);
+    return status;
 }
 
 /* Takes from a pool; asks for room where the pool has to grow. When the device has none, the pools
  * give way and the call is tried once more. */
-static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used_at,
-                     _Atomic uint64_t *held_at, uint64_t bytes, void **ret, struct error *error)
+static int take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used_at,
+                _Atomic uint64_t *held_at, uint64_t bytes, void **ret, struct error *error)
 {
     bool grows = number(used_at) + bytes > number(held_at);
     void *base = NULL;
@@ -265,6 +309,14 @@ static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used
     number_add(used_at, bytes);
     *ret = base;
     return 0;
+}
+
+static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used_at,
+                     _Atomic uint64_t *held_at, uint64_t bytes, void **ret, struct error *error)
+{
+    int status = take(mem, pool, used_at, held_at, bytes, ret, error);
+    tell(mem);
+    return status;
 }
 
 int mem_scratch(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
@@ -328,6 +380,7 @@ int mem_housekeep(struct mem *mem, struct error *error)
             keep = before - TEND_BYTES;
         CUDA_TRY(cudaMemPoolTrimTo(mem->kv, keep), error);
         int status = held_ask(mem->kv, &mem->numbers.kv_held, error);
+        tell(mem);
         if (status)
             return status;
         mem->slabs_given = number(&mem->numbers.kv_held) < before;
@@ -347,6 +400,7 @@ int mem_trim(struct mem *mem, struct error *error)
     int status = held_ask(mem->scratch, &mem->numbers.scratch_held, error);
     if (!status)
         status = held_ask(mem->kv, &mem->numbers.kv_held, error);
+    tell(mem);
     if (!status)
         status = device_ask(mem, error);
     return status;

@@ -27,7 +27,7 @@
 #define MEM_ALIGN 256
 
 struct mem_limits {
-    uint64_t memory_max;     /* of this process on the device; 0: no limit */
+    uint64_t memory_max;     /* of this process on the device, all engines together; 0: no limit */
     uint64_t memory_reserve; /* left to others */
     uint64_t kv_max;         /* 0: no limit */
 };
@@ -50,6 +50,8 @@ struct mem {
     cudaStream_t stream; /* compute */
     bool settled;
     bool own_limit; /* what was refused last, memory_max or memory_reserve forbids for ever */
+    int device;
+    uint64_t told; /* of what the process holds on the device, this engine's part */
     /* Slabs that were freed beside steps: since `given`, and before it. */
     cudaEvent_t given;
     bool slabs_freed, slabs_given;

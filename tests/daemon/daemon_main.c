@@ -22,6 +22,8 @@ int main(void)
     srunner_add_suite(runner, log_suite());
     srunner_add_suite(runner, log_writer_suite());
     srunner_add_suite(runner, manager_suite());
+    srunner_add_suite(runner, model_list_suite());
+    srunner_add_suite(runner, models_suite());
     srunner_add_suite(runner, option_suite());
     srunner_add_suite(runner, reach_suite());
     srunner_add_suite(runner, result_suite());

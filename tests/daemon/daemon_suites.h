@@ -20,6 +20,8 @@ Suite *listen_suite(void);
 Suite *log_suite(void);
 Suite *log_writer_suite(void);
 Suite *manager_suite(void);
+Suite *model_list_suite(void);
+Suite *models_suite(void);
 Suite *option_suite(void);
 Suite *reach_suite(void);
 Suite *result_suite(void);

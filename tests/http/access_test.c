@@ -312,7 +312,7 @@ START_TEST(behind_a_trusted_key_users_and_salts_share_and_nobody_else)
                       salted[] = "{\"prompt\":\"ABC\",\"max_tokens\":1,\"cache_salt\":\"s\"}",
                       none[] = "{\"prompt\":\"ABC\",\"max_tokens\":1,\"cache\":false,"
                                "\"cache_salt\":\"s\"}";
-    site.world.server.model.block_tokens = 4;
+    site.world.server.models[0].info.block_tokens = 4;
     world_set(&site.world, "trusted-keys", "web");
     ck_assert(!caches("Bearer secret", NULL, plain));
     ck_assert(caches("Bearer secret", "ann", plain));
@@ -362,7 +362,7 @@ START_TEST(callers_without_a_key_are_one_user_who_shares_with_nobody_else)
     ck_assert_int_eq(keys_read(&site.http.keys, "keys", file, sizeof(file) - 1, &error), 0);
     loopback.loopback = true;
     site.http.free_loopback = true;
-    site.world.server.model.block_tokens = 4;
+    site.world.server.models[0].info.block_tokens = 4;
     struct prefix_key first = root_of(&loopback, NULL, plain);
     struct prefix_key second = root_of(&loopback, "Bearer made-up", plain);
     struct prefix_key apart = root_of(&loopback, NULL, salted);

@@ -18,8 +18,8 @@ static void serve(const char *places)
     world_set(&site.world, "served-model-name", "org/a");
     world_set(&site.world, "adapter", "clerk=/c");
     world_set(&site.world, "adapters-max", places);
-    server_serve(server, &server->model, server->model.context_max, UINT64_MAX, "memory", &replica,
-                 1);
+    server_serve(server, &server->models[0].info, server->models[0].info.context_max, UINT64_MAX,
+                 "memory", &replica, 1);
 }
 
 static void set_up(void)

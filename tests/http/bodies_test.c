@@ -25,7 +25,7 @@ START_TEST(long_texts_are_tokenized_off_the_loop)
     size_t length = 9000;
     char *body = malloc(length + 100);
     world_set(&site.world, "context-max", "16384");
-    site.world.server.limits.context_max = 16384;
+    site.world.server.models[0].context_max = 16384;
     int used = sprintf(body, "{\"max_tokens\":1,\"prompt\":\"");
     memset(body + used, 'A', length);
     strcpy(body + used + length, "\"}");
@@ -65,7 +65,7 @@ START_TEST(long_bodies_are_read_off_the_loop)
 {
     struct caller caller;
     char *body = long_list(12000);
-    site.world.server.limits.context_max = 16384;
+    site.world.server.models[0].context_max = 16384;
     world_set(&site.world, "queue-tokens", "65536");
     site.hold = true;
     call(&site, &caller, "/v1/completions", body);

@@ -32,7 +32,7 @@ void site_make(struct site *site)
     site->model_text.chat = NULL;
     site->background.run = run;
     site->world.server.background = &site->background;
-    site->world.server.model_text = &site->model_text;
+    site->world.server.models[0].text = &site->model_text;
     http_init(&site->http, &site->world.server, &api_routes, 7, woken);
     world_ready(&site->world);
 }

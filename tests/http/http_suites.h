@@ -12,6 +12,7 @@ Suite *fields_suite(void);
 Suite *framing_suite(void);
 Suite *adapters_suite(void);
 Suite *metrics_suite(void);
+Suite *models_suite(void);
 Suite *names_suite(void);
 Suite *partial_suite(void);
 Suite *question_suite(void);

@@ -33,7 +33,7 @@ START_TEST(metrics_are_well_formed)
     static char text[1 << 17];
     char name[128] = "", type[32] = "";
     double last = 0;
-    struct gpu_model *model = &site.world.server.model;
+    struct gpu_model *model = &site.world.server.models[0].info;
     model->formats[0] = (struct gpu_format){"e4m3", 7000};
     model->formats[1] = (struct gpu_format){"bf16", 500};
     model->format_count = 2;

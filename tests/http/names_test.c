@@ -24,8 +24,8 @@ static void serve_as(const char *names)
     struct server *server = &site.world.server;
     struct replica *replica = &site.world.replica.base;
     world_set(&site.world, "served-model-name", names);
-    server_serve(server, &server->model, server->model.context_max, UINT64_MAX, "memory", &replica,
-                 1);
+    server_serve(server, &server->models[0].info, server->models[0].info.context_max, UINT64_MAX,
+                 "memory", &replica, 1);
 }
 
 START_TEST(every_name_is_served_and_the_first_is_told)

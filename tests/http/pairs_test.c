@@ -198,7 +198,7 @@ END_TEST
 /* As the model's own: a token that the tokenizer has and the model has not. */
 START_TEST(a_token_beyond_the_vocabulary_is_refused)
 {
-    site.model_text.pairs.tokens[PAIR_YES] = (int32_t)site.world.server.model.vocab;
+    site.model_text.pairs.tokens[PAIR_YES] = (int32_t)site.world.server.models[0].info.vocab;
     ck_assert_uint_eq(ask("/score", "{\"text_1\":\"q\",\"text_2\":\"A\"}"), 400);
     has("may come next is none of the vocabulary");
 }

@@ -13,7 +13,7 @@ static struct client client;
 static void set_up(void)
 {
     site_make(&site);
-    site.world.server.limits.context_max = 64;
+    site.world.server.models[0].context_max = 64;
     client_open(&site.world, &client, 5);
 }
 

@@ -92,7 +92,7 @@ END_TEST
 START_TEST(long_texts_and_conversations_are_answered_when_they_are_read)
 {
     static char text[10001];
-    site.world.server.limits.context_max = 16384;
+    site.world.server.models[0].context_max = 16384;
     memset(text, 'A', 10000);
     site.hold = true;
     tokenize(3, text, 10000, false);
@@ -143,7 +143,7 @@ END_TEST
 START_TEST(an_answer_that_the_connection_can_never_hold_is_refused)
 {
     static char text[40001];
-    site.world.server.limits.context_max = 1 << 16;
+    site.world.server.models[0].context_max = 1 << 16;
     world_set(&site.world, "output-max", "64KiB");
     memset(text, 'A', 40000);
     tokenize(3, text, 40000, false);
@@ -159,7 +159,7 @@ START_TEST(what_cannot_be_answered_is_refused_by_name)
     static const int32_t nine[9] = {65};
     tokenize(0, "A", 1, false);
     ck_assert_int_eq(client_error(&client), ERR_BAD_FRAME);
-    site.world.server.limits.context_max = 8;
+    site.world.server.models[0].context_max = 8;
     tokenize(1, "123456789", 9, false);
     ck_assert_int_eq(client_error(&client), ERR_TOO_LARGE);
     detokenize(1, nine, 9);
@@ -169,13 +169,13 @@ START_TEST(what_cannot_be_answered_is_refused_by_name)
     tokenize(1, CHAT, strlen(CHAT), true);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
     ck_assert_int_eq(model_text_load(&none, "/nonexistent", NULL), 0);
-    site.world.server.model_text = &none;
+    site.world.server.models[0].text = &none;
     tokenize(1, "A", 1, false);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
     detokenize(1, nine, 1);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
     model_text_free(&none);
-    site.world.server.model_text = &site.model_text;
+    site.world.server.models[0].text = &site.model_text;
 }
 END_TEST
 

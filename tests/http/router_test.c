@@ -128,7 +128,7 @@ START_TEST(figures_have_vllms_names_by_option_alone)
     snprintf(info, sizeof(info),
              "vllm:cache_config_info{model_name=\"rule\",block_size=\"%u\",num_gpu_blocks=\"400\"} "
              "1\n",
-             site.world.server.model.block_tokens);
+             site.world.server.models[0].info.block_tokens);
     has(answer, info);
     has(answer, "vllm:lora_requests_info{model_name=\"rule\",max_lora=\"0\","
                 "running_lora_adapters=\"\",waiting_lora_adapters=\"\"} 1\n");

@@ -105,7 +105,7 @@ START_TEST(a_long_text_leaves_the_loop_and_may_be_cancelled_there)
     static char text[10001];
     char answer[256];
     uint32_t tokens;
-    site.world.server.limits.context_max = 16384;
+    site.world.server.models[0].context_max = 16384;
     memset(text, 'A', 10000);
     site.hold = true;
     submit(1, text, NULL, 2, true);
@@ -146,17 +146,17 @@ START_TEST(without_a_tokenizer_texts_are_refused_by_name)
 {
     static struct model_text none;
     ck_assert_int_eq(model_text_load(&none, "/nonexistent", NULL), 0);
-    site.world.server.model_text = &none;
+    site.world.server.models[0].text = &none;
     submit(1, "A", NULL, 2, true);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
     model_text_free(&none);
-    site.world.server.model_text = &site.model_text;
+    site.world.server.models[0].text = &site.model_text;
 }
 END_TEST
 
 START_TEST(a_text_over_the_context_is_refused)
 {
-    site.world.server.limits.context_max = 8;
+    site.world.server.models[0].context_max = 8;
     submit(1, "123456789", NULL, 1, true);
     ck_assert_int_eq(client_error(&client), ERR_TOO_LARGE);
 }

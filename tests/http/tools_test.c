@@ -400,7 +400,7 @@ static int may_be(const struct query *query, const char *text)
     struct error error;
     bool hit;
     ck_assert_int_eq(constraint_cache_make(64u << 20, &cache, &error), 0);
-    const struct gpu_model *model = &site.world.server.model;
+    const struct gpu_model *model = &site.world.server.models[0].info;
     ck_assert_msg(constraint_cache_get(cache, site.model_text.tokenizer, model, &query->constraint,
                                        0, &held, &hit, &error) == 0,
                   "%s: %s", query->constraint.text, error.text);
@@ -415,8 +415,9 @@ static int may_be(const struct query *query, const char *text)
 
 START_TEST(answers_are_constrained_by_what_is_asked_of_them)
 {
-    const struct message_limits limits = request_builder_limits(&site.world.server);
-    const struct sampling defaults = request_builder_defaults(&site.world.server);
+    const struct message_limits limits =
+        request_builder_limits(&site.world.server, &site.world.server.models[0]);
+    const struct sampling defaults = request_builder_defaults(&site.world.server.models[0]);
     struct query query;
     struct error error;
     char body[2048];
@@ -442,8 +443,9 @@ END_TEST
 /* Where calls must begin the special token alone may come, and no bytes that spell it. */
 START_TEST(a_special_mark_is_the_only_token_that_begins_a_call)
 {
-    const struct message_limits limits = request_builder_limits(&site.world.server);
-    const struct sampling defaults = request_builder_defaults(&site.world.server);
+    const struct message_limits limits =
+        request_builder_limits(&site.world.server, &site.world.server.models[0]);
+    const struct sampling defaults = request_builder_defaults(&site.world.server.models[0]);
     static const char body[] = "{" ASK "," TOOLS ",\"tool_choice\":\"required\"}";
     struct constraint_cache *cache;
     struct constraint_held *held = NULL;
@@ -460,8 +462,8 @@ START_TEST(a_special_mark_is_the_only_token_that_begins_a_call)
     ck_assert_int_eq(query_render(&query, &site.model_text, NULL, &error), 0);
     ck_assert_int_eq(constraint_cache_make(64u << 20, &cache, &error), 0);
     ck_assert_int_eq(constraint_cache_get(cache, site.model_text.tokenizer,
-                                          &site.world.server.model, &query.constraint, 0, &held,
-                                          &hit, &error),
+                                          &site.world.server.models[0].info, &query.constraint, 0,
+                                          &held, &hit, &error),
                      0);
     ck_assert_uint_le(held->words, 32);
     constraint_start(held->constraint, &place);

@@ -14,9 +14,11 @@
     "\"sequences\":1,\"waiting\":0,\"running\":1,\"tokens\":0,\"age_us\":2500000,"                 \
     "\"adapter\":\"poet\"},"                                                                       \
     "{\"request\":9,\"user\":\"key/a-customer-of-ours\",\"job\":\"score\",\"priority\":0,"         \
-    "\"sequences\":1,\"waiting\":0,\"running\":1,\"tokens\":0,\"age_us\":500000}],"             \
-    "\"formats\":{\"weights\":{\"e4m3\":7516192768,\"bf16\":1050673152},\"kv\":\"fp8\","         \
-    "\"kv_token_bytes\":67584}}"
+    "\"sequences\":1,\"waiting\":0,\"running\":1,\"tokens\":0,\"age_us\":500000}],"                \
+    "\"formats\":{\"weights\":{\"e4m3\":7516192768,\"bf16\":1050673152},\"kv\":\"fp8\","           \
+    "\"kv_token_bytes\":67584},"                                                                   \
+    "\"models\":[{\"name\":\"big\",\"running\":2,\"waiting\":1},"                                  \
+    "{\"name\":\"small\",\"running\":3,\"waiting\":0}]}"
 
 static struct screen screen;
 
@@ -31,7 +33,7 @@ static const char *line_with(const char *part)
 static void draw(int columns)
 {
     struct screen_request requests[8];
-    char formats[160];
+    char formats[160], models[128];
     struct history history;
     struct error error;
     const struct json_bounds bounds = {.bytes_max = 4096, .depth_max = 8};
@@ -48,8 +50,10 @@ static void draw(int columns)
         history_push(&history);
     }
     screen_read_formats(stats, formats, sizeof formats);
+    screen_read_models(stats, models, sizeof models);
     struct screen_state state = {.model = "m",
                                  .formats = formats,
+                                 .models = models,
                                  .device = "d",
                                  .status = "ok",
                                  .history = &history,
@@ -74,6 +78,8 @@ START_TEST(users_of_keys_have_their_names)
     ck_assert_str_ne(line_with("formats    weights e4m3 7168 MiB, bf16 1002 MiB; KV fp8, 67584 "
                                "bytes a token"),
                      "");
+    ck_assert_str_ne(
+        line_with("models     big (2 running, 1 waiting), small (3 running, 0 waiting)"), "");
 }
 END_TEST
 

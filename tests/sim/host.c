@@ -178,7 +178,7 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
         abort();
     load_chat(host);
     threads_open(&host->threads, scene, &host->server);
-    host->server.model_text = &host->model_text;
+    host->server.models[0].text = &host->model_text;
     host->server.background = &host->threads.background;
     for (uint32_t i = 0; i < setup->replicas && !scene->failed; i++)
         open_replica(host, &model, &limits);
@@ -555,14 +555,14 @@ static void check_replica(struct host *host, uint32_t i)
 void host_check_rest(struct host *host)
 {
     struct server *server = &host->server;
-    if (server->live_requests || server->live_sequences || server->waiting.count ||
+    if (server->live_requests || server->live_sequences || server->models[0].waiting.count ||
         server->load.sequences || server->load.tokens || server->load.input || server->encodings ||
-        server->load.results || server->load.running || server->owed ||
-        !list_empty(&server->waiting.parked))
+        server->load.results || server->load.running || server->models[0].owed ||
+        !list_empty(&server->models[0].waiting.parked))
         scene_fail(host->scene,
                    "at rest: %u requests, %" PRIu64 " sequences, %" PRIu64
                    " waiting, load of %" PRIu64 " sequences, %" PRIu64 " tokens, %" PRIu64 " bytes",
-                   server->live_requests, server->live_sequences, server->waiting.count,
+                   server->live_requests, server->live_sequences, server->models[0].waiting.count,
                    server->load.sequences, server->load.tokens, server->load.input);
     for (uint32_t i = 0; i < host->replica_count && !host->scene->failed; i++)
         check_replica(host, i);

@@ -65,7 +65,7 @@ static void each(struct shares *shares, void (*look)(struct shares *shares, cons
 static uint64_t floor_of(const struct shares *shares, const struct session *session, uint32_t level)
 {
     if (!session)
-        return shares->server->waiting.levels[level].floor;
+        return shares->server->models[0].waiting.levels[level].floor;
     return session->sink.user->waiting.shares[level].lanes.floor;
 }
 
@@ -154,7 +154,7 @@ static void note(struct shares *shares, const struct user *user, const struct se
 
 static void look_at_levels(struct shares *shares)
 {
-    const struct waiting *waiting = &shares->server->waiting;
+    const struct waiting *waiting = &shares->server->models[0].waiting;
     for (uint32_t i = 0; i < WAITING_LEVELS; i++) {
         uint64_t used = waiting->level_used[i];
         bool raised = used > shares->level_used[i] && used >= shares->level_floor &&
@@ -203,7 +203,7 @@ static void forget(struct shares *shares)
 static void charge(struct shares *shares, const struct shares_due *due)
 {
     const uint64_t names[] = {user_name(due->user), due->sink ? sink_name(due->sink) : 0};
-    uint64_t share = shares->server->waiting.share;
+    uint64_t share = shares->server->models[0].waiting.share;
     const uint64_t weights[] = {grants_weight(&shares->server->grants, due->user, TURN_WEIGHT),
                                 TURN_WEIGHT};
     for (int i = 0; i < 2; i++) {
@@ -328,7 +328,7 @@ static bool goes_above(const struct shares *shares, const struct replica *replic
 
 static void check_level(struct shares *shares, const struct replica *replica, const struct seq *seq)
 {
-    const struct waiting *waiting = &shares->server->waiting;
+    const struct waiting *waiting = &shares->server->models[0].waiting;
     uint32_t level = level_of(seq), bits = waiting->level_bits | 1u << level;
     bool due = waiting->share > 0 && several(bits) && shares->low_used < shares->top_used;
     if (due && bits >> level == 1 && goes_above(shares, replica, seq))
@@ -396,7 +396,7 @@ static uint64_t loss(struct shares *shares, const struct seq *owed)
 static uint32_t had(struct shares *shares, const struct replica *replica, const struct seq *seq)
 {
     const struct request *request = seq->request;
-    uint32_t block = shares->server->model.block_tokens;
+    uint32_t block = shares->server->models[0].info.block_tokens;
     uint32_t blocks = block > 0 ? (seq->prompt_len - 1) / block : 0;
     for (uint32_t i = 0; i < request->seq_count; i++) {
         const struct seq *other = &request->seqs[i];
@@ -521,6 +521,6 @@ void shares_check(struct shares *shares)
     forget(shares);
     each_seq(shares, check_charged);
     check_results(shares);
-    shares->parked += !list_empty(&server->waiting.parked);
-    shares->owed += server->owed > 0;
+    shares->parked += !list_empty(&server->models[0].waiting.parked);
+    shares->owed += server->models[0].owed > 0;
 }

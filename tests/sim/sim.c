@@ -253,15 +253,15 @@ static void learn(struct sim *sim)
         quieten(sim);
     mood->device_failed = sim->host.failed;
     mood->short_of_memory = sim->trouble == SHORT_MEMORY;
-    mood->room = server->limits.context_max;
-    if (server->limits.kv_tokens < mood->room)
-        mood->room = (uint32_t)server->limits.kv_tokens;
+    mood->room = server->models[0].context_max;
+    if (server->models[0].kv_tokens < mood->room)
+        mood->room = (uint32_t)server->models[0].kv_tokens;
     mood->sequences_max = server->limits.sequences_max;
     mood->tokens_max = server->limits.tokens_max;
     mood->batch_max = server->limits.batch_max;
     mood->results_max = server->limits.results_max;
     mood->priority_max = (int32_t)server->options->priority_max;
-    mood->hidden = server->model.hidden;
+    mood->hidden = server->models[0].info.hidden;
     if (sim->calm && server->draining)
         server_resume(&sim->host.server);
     if (ready && !sim->loaded) {

@@ -22,6 +22,7 @@ class Cached(Common, total=False):
     cache: bool
     cache_salt: str
     adapter: str
+    model: str
 
 
 class Sampling(TypedDict, total=False):

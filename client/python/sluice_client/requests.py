@@ -118,7 +118,7 @@ def submit(
         head["text"] = True
     if partial:
         head["partial"] = True
-    head |= _given(left, {"cache": True, "cache_salt": None, "adapter": None})
+    head |= _given(left, {"cache": True, "cache_salt": None, "adapter": None, "model": None})
     head[name] = value
     pooling = left.get("pooling", "last")
     if job == "embed":

@@ -30,7 +30,7 @@ static void put_base64(struct json_writer *writer, const void *bytes, size_t len
 static uint32_t width_of(const struct exchange *exchange)
 {
     uint32_t asked = exchange->query.dimensions;
-    return asked > 0 ? asked : exchange->http->server->model.hidden;
+    return asked > 0 ? asked : exchange->model->info.hidden;
 }
 
 /* What a row was cut to has length 1 again; as often as it is written. */
@@ -54,7 +54,7 @@ static void put_whole(struct json_writer *writer, const void *context)
     json_open(writer, "data", '[');
     for (uint32_t i = 0; i < request->seq_count; i++) {
         float *row = request->seqs[i].out_rows;
-        if (width < exchange->http->server->model.hidden)
+        if (width < exchange->model->info.hidden)
             normalize(row, width);
         json_open(writer, NULL, '{');
         json_put_text(writer, "object", "embedding");

@@ -11,7 +11,7 @@
 
 static const struct class_head *head_of(const struct exchange *exchange)
 {
-    return &exchange->http->server->model_text->head;
+    return &exchange->model->text->head;
 }
 
 /* What both have of the whole vocabulary is the same, and goes: the probability is the softmax over
@@ -19,7 +19,7 @@ static const struct class_head *head_of(const struct exchange *exchange)
 static double score_of(const struct exchange *exchange, uint32_t index)
 {
     if (head_of(exchange)->labels > 0)
-        return pair_form_head_score(exchange->http->server->model_text,
+        return pair_form_head_score(exchange->model->text,
                                     exchange->request->seqs[index].out_rows,
                                     exchange->query.pairs.log_odds);
     const struct message_score *scores = exchange->request->seqs[index].out_scores;
@@ -108,7 +108,7 @@ static void put_class(struct json_writer *writer, const struct exchange *exchang
 {
     const struct class_head *head = head_of(exchange);
     uint32_t best = 0;
-    model_text_classes(exchange->http->server->model_text, exchange->request->seqs[index].out_rows,
+    model_text_classes(exchange->model->text, exchange->request->seqs[index].out_rows,
                        exchange->query.pairs.log_odds, values);
     for (uint32_t i = 1; i < head->labels; i++)
         best = values[i] > values[best] ? i : best;
@@ -147,7 +147,7 @@ const struct api api_classify = {.whole = put_classes};
 /* Two texts without a template have no place for it. */
 static int check_instruction(const struct exchange *exchange, struct error *error)
 {
-    const struct model_text *model_text = exchange->http->server->model_text;
+    const struct model_text *model_text = exchange->model->text;
     if (!exchange->query.pairs.instruction || pair_form_asks(model_text))
         return 0;
     return error_set(error, ERR_UNSUPPORTED,
@@ -158,7 +158,7 @@ static int check_instruction(const struct exchange *exchange, struct error *erro
 void scores_begin(struct exchange *exchange, time_us now_us)
 {
     struct error error;
-    if (pair_form_check(exchange->http->server->model_text, &error))
+    if (pair_form_check(exchange->model->text, &error))
         exchange_refuse(exchange, &error, "");
     else if (check_instruction(exchange, &error))
         exchange_refuse(exchange, &error, "instruction");
@@ -169,7 +169,7 @@ void scores_begin(struct exchange *exchange, time_us now_us)
 void classify_begin(struct exchange *exchange, time_us now_us)
 {
     struct error error;
-    if (model_text_classifies(exchange->http->server->model_text, &error))
+    if (model_text_classifies(exchange->model->text, &error))
         exchange_refuse(exchange, &error, "");
     else
         generate_begin(exchange, now_us);

@@ -150,6 +150,17 @@ static int check(struct query *query, struct error *error)
     return rc ? rc : sampling_check(sampling, error);
 }
 
+/* What the fields are read by: a model's vocabulary and defaults. */
+static int choose_model(struct query *query, struct message_limits *limits, struct error *error)
+{
+    const json *model = json_get(query->document, "model");
+    if (!limits->choose || !json_is_string(model))
+        return 0;
+    snprintf(query->param, sizeof(query->param), "model");
+    return limits->choose(limits->context, json_string(model), limits, &query->common.sampling,
+                          error);
+}
+
 int query_read(struct query *query, enum query_kind kind, const char *body, size_t length,
                const struct message_limits *limits, const struct sampling *defaults,
                struct error *error)
@@ -161,13 +172,16 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
                             .prompt_logprobs = -1,
                             .add_special = true,
                             .tools.budget = QUERY_NO_BUDGET};
+    struct message_limits own = *limits;
     chat_prompt_init(&query->chat);
     int rc = json_parse(body, length, bounds, &query->document, error);
     if (!rc && !json_is_object(query->document))
         rc = error_set(error, ERR_BAD_HEAD, "the body is no JSON object");
     if (!rc)
+        rc = choose_model(query, &own, error);
+    if (!rc)
         for (const json *item = json_child(query->document); !rc && item; item = json_next(item))
-            rc = read_member(query, item, limits, error);
+            rc = read_member(query, item, &own, error);
     if (!rc && query->kind == QUERY_RESPONSES)
         rc = query_convert(query, query_write_responses, error);
     else if (!rc && (query->kind == QUERY_MESSAGES || query->kind == QUERY_COUNT_TOKENS))

@@ -12,7 +12,7 @@
 static void set_up(void)
 {
     server_rig_setup();
-    world.server.model.block_tokens = BLOCK;
+    world.server.models[0].info.block_tokens = BLOCK;
 }
 
 /* The sequence that is sent for it. */
@@ -61,7 +61,7 @@ START_TEST(adapters_share_nothing)
 {
     struct ask ask = one, other_ask = one, none = one;
     struct replica *replica = &world.replica.base;
-    struct gpu_model model = world.server.model;
+    struct gpu_model model = world.server.models[0].info;
     ask.length = other_ask.length = none.length = 9;
     ask.adapter = "a";
     other_ask.adapter = "b";
@@ -82,14 +82,14 @@ START_TEST(names_hold_for_one_load_and_one_kind_of_kv)
     ask.length = 9;
     struct prefix_key before = name_of(&client, &ask);
     struct replica *replica = &world.replica.base;
-    struct gpu_model model = world.server.model;
+    struct gpu_model model = world.server.models[0].info;
     server_serve(&world.server, &model, model.context_max, UINT64_MAX, "memory", &replica, 1);
     ck_assert(!same(before, name_of(&client, &ask)));
     before = name_of(&client, &ask);
-    world.server.model.kv_token_bytes++;
+    world.server.models[0].info.kv_token_bytes++;
     ck_assert(!same(before, name_of(&client, &ask)));
-    world.server.model.kv_token_bytes--;
-    snprintf(world.server.model.dtype, sizeof(world.server.model.dtype), "other");
+    world.server.models[0].info.kv_token_bytes--;
+    snprintf(world.server.models[0].info.dtype, sizeof(world.server.models[0].info.dtype), "other");
     ck_assert(!same(before, name_of(&client, &ask)));
 }
 END_TEST
@@ -133,9 +133,9 @@ START_TEST(what_a_replica_has_is_charged_less)
     struct ask ask = one;
     ask.length = 13;
     world.replica.cached = 2;
-    uint64_t used = world.server.waiting.used;
+    uint64_t used = world.server.models[0].waiting.used;
     ck_assert_uint_eq(sent(&client, &ask)->had, 2 * BLOCK);
-    ck_assert_uint_eq(world.server.waiting.used - used, 13 - 8 + 8 / DISPATCH_HAD_SHARE);
+    ck_assert_uint_eq(world.server.models[0].waiting.used - used, 13 - 8 + 8 / DISPATCH_HAD_SHARE);
     world.replica.cached = 9; /* a token is left to compute, whatever it says */
     ck_assert_uint_eq(sent(&client, &ask)->had, 3 * BLOCK);
     ask.job = JOB_SCORE;

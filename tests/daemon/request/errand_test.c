@@ -43,7 +43,7 @@ static void setup(void)
     background = (struct background){.run = run, .threads = 1};
     running_count = run_total = 0;
     no_memory = false;
-    world.server.model_text = &model_text;
+    world.server.models[0].text = &model_text;
     world.server.background = &background;
     world_ready(&world);
     client_open(&world, &client, 5);

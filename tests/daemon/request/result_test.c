@@ -103,7 +103,7 @@ START_TEST(a_result_that_can_never_be_kept_is_refused)
     struct message_error message;
     struct error error;
     world_set(&world, "results-max", "4MiB");
-    world.server.model.hidden = 1024; /* 16 MB */
+    world.server.models[0].info.hidden = 1024; /* 16 MB */
     client_ask(&client, &rows);
     world_turn(&world);
     ck_assert(client_find(&client, FRAME_ERROR, &frame));
@@ -111,7 +111,7 @@ START_TEST(a_result_that_can_never_be_kept_is_refused)
     ck_assert_int_eq(message.error.code, ERR_TOO_LARGE);
     ck_assert_uint_eq(message.error.limit, RESULTS_MAX / 4);
     ck_assert_ptr_nonnull(strstr(message.error.text, "results-max"));
-    world.server.model.hidden = WORLD_HIDDEN;
+    world.server.models[0].info.hidden = WORLD_HIDDEN;
     client_ask(&client, &ask);
     world_finish(&world);
     ck_assert_int_eq(next_finish(&client), FINISH_LENGTH);

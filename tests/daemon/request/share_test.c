@@ -71,7 +71,7 @@ START_TEST(a_full_queue_is_busy_with_a_hint_and_a_user_has_half_of_it)
     ask.count = 4;
     client_ask(&other, &ask); /* the other half */
     world_turn(&world);
-    ck_assert_uint_eq(world.server.waiting.count, 7);
+    ck_assert_uint_eq(world.server.models[0].waiting.count, 7);
     world.replica.room = 100;
     world_finish(&world);
 }
@@ -237,7 +237,7 @@ START_TEST(without_a_share_nobody_makes_way)
     for (int i = 0; i < 10; i++)
         world_step(&world, 1);
     ck_assert_uint_eq(world.server.counts.owed_total, 0);
-    ck_assert_uint_eq(world.server.waiting.count, 73);
+    ck_assert_uint_eq(world.server.models[0].waiting.count, 73);
 }
 END_TEST
 
@@ -274,7 +274,7 @@ START_TEST(who_is_above_goes_where_others_give_way)
     ask_many(&client, ask, 10, 3);
     world_turn(&world);
     ck_assert_uint_eq(world.replica.count, _i == 0 ? 4 : 2);
-    ck_assert_uint_eq(world.server.waiting.count, _i == 0 ? 3 : 5);
+    ck_assert_uint_eq(world.server.models[0].waiting.count, _i == 0 ? 3 : 5);
     for (uint32_t i = 0; i < world.replica.count; i++)
         ck_assert_int_eq(world.replica.held[i]->priority, i < 2 ? 0 : 1);
     world.replica.room = 100;

@@ -17,7 +17,7 @@ static struct world_replica *of(const struct replica *replica)
 
 static struct world *world_of(struct world_replica *replica)
 {
-    return container_of(replica, struct world, replica);
+    return replica->world;
 }
 
 static struct replica_room room(const struct replica *replica)
@@ -87,8 +87,14 @@ static void wake(struct replica *replica)
 
 static void ask_stats(struct replica *replica)
 {
+    of(replica)->asked = of(replica)->silent_stats;
     if (!of(replica)->silent_stats)
         completion_control(&world_of(of(replica))->completions, COMPLETION_STATS);
+}
+
+static bool stats_there(struct replica *replica)
+{
+    return !of(replica)->asked;
 }
 
 static const struct stats_worker *stats(struct replica *replica)
@@ -140,6 +146,7 @@ static const struct replica_api replica_api = {.room = room,
                                                .expect = expect,
                                                .wake = wake,
                                                .ask_stats = ask_stats,
+                                               .stats_there = stats_there,
                                                .stats = stats,
                                                .memory = memory,
                                                .counters = counters,
@@ -170,10 +177,8 @@ static void give(struct seq *seq, uint32_t i, const char *script)
         seq->out_rows[i * WORLD_HIDDEN + j] = (float)(seq->prompt[0] + (int32_t)j);
 }
 
-void world_step(struct world *world, uint32_t tokens)
+static void step(struct world *world, struct world_replica *self, uint32_t tokens)
 {
-    struct world_replica *self = &world->replica;
-    world_turn(world); /* what waits is sent */
     for (uint32_t at = 0; at < self->count;) {
         struct seq *seq = self->held[at];
         uint32_t have = seq->out_count, max = seq_out_max(seq);
@@ -196,6 +201,13 @@ void world_step(struct world *world, uint32_t tokens)
             at++;
         }
     }
+}
+
+void world_step(struct world *world, uint32_t tokens)
+{
+    world_turn(world); /* what waits is sent */
+    step(world, &world->replica, tokens);
+    step(world, &world->beside, tokens);
     world_turn(world);
 }
 
@@ -217,6 +229,25 @@ static void wake_loop(void *context)
     (void)context; /* the tests take turns by themselves */
 }
 
+static void make_replica(struct world *world, struct world_replica *replica)
+{
+    replica->base.api = &replica_api;
+    replica->base.rank_count = 1;
+    replica->room = WORLD_HELD_MAX;
+    replica->world = world;
+}
+
+void world_serve_beside(struct world *world, const char *names, uint32_t vocabulary)
+{
+    struct error error;
+    struct gpu_model model = world->server.models[0].info;
+    struct replica *replica = &world->beside.base;
+    model.vocab = vocabulary;
+    ck_assert_msg(server_serve_beside(&world->server, &model, names, model.context_max / 2,
+                                      UINT64_MAX, &replica, 1, &error) == 0,
+                  "%s", error.text);
+}
+
 void world_make(struct world *world)
 {
     struct error error;
@@ -235,9 +266,8 @@ void world_make(struct world *world)
     ck_assert_int_eq(
         server_init(&world->server, world->options, &world->completions, 1, world->now_us, &error),
         0);
-    world->replica.base.api = &replica_api;
-    world->replica.base.rank_count = 1;
-    world->replica.room = WORLD_HELD_MAX;
+    make_replica(world, &world->replica);
+    make_replica(world, &world->beside);
     struct replica *replica = &world->replica.base;
     server_serve(&world->server, &model, model.context_max, UINT64_MAX, "memory", &replica, 1);
 }
@@ -294,7 +324,11 @@ void world_free(struct world *world)
     ck_assert_uint_eq(world->server.load.input, 0);
     ck_assert_uint_eq(world->server.load.results, 0);
     ck_assert_uint_eq(world->server.load.running, 0);
-    ck_assert_uint_eq(world->server.owed, 0);
+    for (uint32_t i = 0; i < MODEL_LIST_MAX; i++) {
+        ck_assert_uint_eq(world->server.models[i].owed, 0);
+        ck_assert_uint_eq(world->server.models[i].running, 0);
+        ck_assert_uint_eq(world->server.models[i].waiting.count, 0);
+    }
     ck_assert_uint_eq(world->server.load.connections, 0);
     ck_assert_uint_eq(world->server.users.count, 0);
     completion_destroy(&world->completions);
@@ -451,6 +485,7 @@ size_t ask_encode(const struct ask *ask, void *buffer, size_t size)
                                               .params.no_cache = ask->no_cache,
                                               .params.cache_salt = ask->salt,
                                               .params.adapter = ask->adapter,
+                                              .params.model = ask->model,
                                               .prompt_count = ask->count,
                                               .prompts = prompts};
     size_t used = message_encode_submit(buffer, size, ask->id, &submit);

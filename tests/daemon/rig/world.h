@@ -18,6 +18,7 @@
 
 struct world_replica {
     struct replica base;
+    struct world *world;
     struct seq *held[WORLD_HELD_MAX]; /* sent and not ended */
     uint32_t count;
     uint32_t room; /* sequences that it holds at most, */
@@ -32,14 +33,14 @@ struct world_replica {
     uint32_t adapter_loads, adapter; /* how often, and the number that was said last */
     char directory[64];
     bool adapter_fails;
-    bool silent_stats;  /* never answers ask_stats */
+    bool silent_stats, asked; /* never answers ask_stats; and did not */
 };
 
 struct world {
     struct options *options;
     struct completion_queue completions;
     struct server server;
-    struct world_replica replica;
+    struct world_replica replica, beside; /* of the model, and of another (world_serve_beside) */
     time_us now_us;
 };
 
@@ -57,6 +58,8 @@ struct client {
 
 void world_make(struct world *world);
 void world_free(struct world *world);
+/* One more model, called so, of so many tokens. */
+void world_serve_beside(struct world *world, const char *names, uint32_t vocabulary);
 /* An option by its name, before anything happens. */
 void world_set(struct world *world, const char *name, const char *value);
 void world_ready(struct world *world);
@@ -95,7 +98,7 @@ struct ask {
     int32_t logprobs; /* 0: none, else one more than asked for */
     uint32_t n;
     bool no_cache;
-    const char *salt, *adapter;
+    const char *salt, *adapter, *model;
 };
 size_t ask_encode(const struct ask *ask, void *buffer, size_t size);
 void client_ask(struct client *client, const struct ask *ask);

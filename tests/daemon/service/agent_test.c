@@ -111,7 +111,7 @@ START_TEST(a_queue_lowers_the_weight)
         world_pass(&world, SECOND);
         world_step(&world, 4);
     }
-    ck_assert_uint_gt(world.server.waiting.count, 0);
+    ck_assert_uint_gt(world.server.models[0].waiting.count, 0);
     agent_line(&agent, &world.server, world.now_us, line);
     ck_assert_int_eq(sscanf(line, "up ready %u%%", &percent), 1);
     ck_assert_uint_lt(percent, 50);

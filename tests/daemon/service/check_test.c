@@ -143,6 +143,21 @@ START_TEST(names_that_are_served_are_told)
 }
 END_TEST
 
+START_TEST(each_of_several_models_is_told)
+{
+    check("a=" DEMO ",b=synthetic:tiny", "--model-option",
+          "b:context-max=100,b:served-model-name=c", 0);
+    ck_assert(spawn_logged(&spawn, "model        a (llama"));
+    ck_assert(spawn_logged(&spawn, "model        b (llama"));
+    ck_assert(spawn_logged(&spawn, "also c"));
+    ck_assert(spawn_logged(&spawn, "context      100 tokens"));
+    check("a=" DEMO ",b=/none", NULL, NULL, 78);
+    ck_assert(spawn_logged(&spawn, "b: "));
+    check("a=" DEMO ",b=synthetic:tiny", "--gpu-memory-max", "6MiB", 78);
+    ck_assert(spawn_logged(&spawn, "gpu-memory-max"));
+}
+END_TEST
+
 Suite *check_text_suite(void)
 {
     Suite *suite = suite_create("check");
@@ -153,6 +168,7 @@ Suite *check_text_suite(void)
     tcase_add_test(tests, of_a_mixture_it_says_what_a_token_goes_through);
     tcase_add_test(tests, a_missing_template_is_told_and_one_may_be_given);
     tcase_add_test(tests, names_that_are_served_are_told);
+    tcase_add_test(tests, each_of_several_models_is_told);
     tcase_add_test(tests, host_memory_for_what_is_cached_is_told);
     tcase_add_test(tests, what_weights_and_a_token_take_is_told_by_format);
     suite_add_tcase(suite, tests);

@@ -149,7 +149,7 @@ START_TEST(nothing_that_repeats_is_lost)
     bool list = option->kind == OPTION_LIST;
     option_show(options, option, one, sizeof(one));
     if (list || option->kind == OPTION_TEXT)
-        snprintf(one, sizeof(one), "x");
+        snprintf(one, sizeof(one), "%s", strcmp(option->name, "model") == 0 ? "a=x" : "x");
     snprintf(both, sizeof(both), "%s,%s", one, one);
     snprintf(flag, sizeof(flag), "--%s", option->name);
     char *argv[] = {"sluiced", flag, one, flag, one, NULL};

@@ -5,6 +5,7 @@
 
 #include "gpu/emu/emu.h"
 #include "gpu/engine/engine.h"
+#include "gpu/memory/pools.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tests/gpu/rig/drive.h"
 #include "tests/heap.h"
@@ -263,6 +264,45 @@ START_TEST(memory_limits_hold)
 }
 END_TEST
 
+/* Of several models on one device the limit is one. */
+START_TEST(engines_of_one_device_share_its_limit)
+{
+    const struct mem_limits limits = {.memory_max = 10u << 20};
+    struct streams lanes[2];
+    struct mem mems[2];
+    struct error error;
+    void *first, *second;
+    int fd = eventfd(0, EFD_CLOEXEC);
+    setup(EMU_THREADS);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(streams_open(&lanes[i], fd, 0, &error), 0);
+        ck_assert_int_eq(mem_open(&mems[i], 0, lanes[i].compute, &limits, &error), 0);
+    }
+    ck_assert_int_eq(mem_fixed(&mems[0], 6u << 20, &first, &error), 0);
+    ck_assert_int_eq(mem_fixed(&mems[1], 6u << 20, &second, &error), -ERR_DEVICE_MEMORY);
+    ck_assert_uint_eq(error.value, 12u << 20);
+    ck_assert(!mems[1].own_limit); /* not for ever: the other may go */
+    ck_assert_int_eq(mem_scratch(&mems[1], 6u << 20, &second, &error), -ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(mem_fixed(&mems[1], 4u << 20, &second, &error), 0);
+    mem_fixed_free(&mems[1], second);
+    mem_fixed_free(&mems[0], first);
+    ck_assert_int_eq(mem_slab(&mems[1], 6u << 20, &second, &error), 0);
+    ck_assert_int_eq(mem_fixed(&mems[0], 6u << 20, &first, &error), -ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(mem_slab_free(&mems[1], second, 6u << 20, &error), 0);
+    ck_assert_int_eq(streams_synchronize(&lanes[1], &error), 0);
+    ck_assert_int_eq(mem_trim(&mems[1], &error), 0);
+    ck_assert_int_eq(mem_fixed(&mems[0], 10u << 20, &first, &error), 0);
+    ck_assert_int_eq(mem_fixed(&mems[0], 1, &second, &error), -ERR_DEVICE_MEMORY);
+    ck_assert(mems[0].own_limit);
+    mem_close(&mems[0]);
+    ck_assert_int_eq(mem_fixed(&mems[1], 10u << 20, &second, &error), 0);
+    mem_close(&mems[1]);
+    for (int i = 0; i < 2; i++)
+        streams_close(&lanes[i]);
+    close(fd);
+}
+END_TEST
+
 START_TEST(a_copy_from_pageable_memory_is_counted)
 {
     struct emu_options options = {.engine = EMU_THREADS, .memory_bytes = 64u << 20};
@@ -296,6 +336,7 @@ Suite *memory_suite(void)
     tcase_add_test(tcase, what_a_pool_holds_is_asked_for_again_under_a_reserve);
     tcase_add_test(tcase, null_at_the_default_options_needs_little_memory);
     tcase_add_test(tcase, memory_limits_hold);
+    tcase_add_test(tcase, engines_of_one_device_share_its_limit);
     tcase_add_test(tcase, a_copy_from_pageable_memory_is_counted);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Two models in one daemon: models.sh SLUICED SLUICE. What each answers, over HTTP and natively, while both are asked
+# at once, is what it answers in a daemon of its own; figures are apart. Exit 1 if a check fails.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+
+sluiced=$1 sluice=$2
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # as in curl.sh
+scratch=$(mktemp -d)
+export SLUICE_SOCKET=$scratch/sluice.sock
+daemon=
+finish() {
+    [ -z "$daemon" ] || kill "$daemon" 2> /dev/null || true
+    rm -rf "$scratch"
+}
+trap finish EXIT
+
+failed=0
+check() { # NAME GOT WANTED
+    [ "$2" = "$3" ] && return
+    failed=$((failed + 1))
+    printf '%s: %s\n  instead of %s\n' "$1" "$2" "$3"
+}
+start() { # OPTIONS...
+    "$sluiced" "$@" --device cpu --http "unix:$scratch/http" 2> "$scratch/log" &
+    daemon=$!
+    for _ in $(seq 200); do
+        "$sluice" health > /dev/null 2>&1 && return 0
+        kill -0 "$daemon" 2> /dev/null || break
+        sleep 0.1
+    done
+    cat "$scratch/log"
+    exit 1
+}
+stop() {
+    kill "$daemon"
+    wait "$daemon"
+    check "the exit code" $? 0
+    daemon=
+}
+http() { # BODY: the text of the answer
+    curl -sS --max-time 60 --unix-socket "$scratch/http" http://localhost/v1/completions \
+        -H 'Content-Type: application/json' -d "$1" | sed -E 's/.*"text":"([^"]*)".*/\1/'
+}
+question='"prompt": "417+385=", "max_tokens": 24, "temperature": 0, "ignore_eos": true'
+native() { "$sluice" generate --tokens 1,2,3,4 --max-tokens 24 --temperature 0 "$@" 2>&1; }
+count() { "$sluice" stats --prometheus | grep -F "sluice_model_$1{model=\"$2\"} " | sed 's/.* //'; }
+
+start --model deploy/demo-model
+demo_http=$(http "{$question}") demo_native=$(native)
+stop
+start --model synthetic:tiny
+tiny_http=$(http "{$question}") tiny_native=$(native)
+stop
+
+start --model demo=deploy/demo-model --model org/tiny=synthetic:tiny --model-option org/tiny:context-max=200
+for round in 1 2 3; do
+    for model in demo org/tiny; do
+        http "{\"model\": \"$model\", $question}" > "$scratch/http.$round.${model##*/}" &
+        native --model "$model" > "$scratch/native.$round.${model##*/}" &
+    done
+done
+for job in $(jobs -p); do
+    [ "$job" = "$daemon" ] || wait "$job"
+done
+for round in 1 2 3; do
+    check "demo over HTTP" "$(cat "$scratch/http.$round.demo")" "$demo_http"
+    check "tiny over HTTP" "$(cat "$scratch/http.$round.tiny")" "$tiny_http"
+    check "demo natively" "$(cat "$scratch/native.$round.demo")" "$demo_native"
+    check "tiny natively" "$(cat "$scratch/native.$round.tiny")" "$tiny_native"
+done
+check "without a name" "$(http "{$question}")" "$demo_http"
+check "a context of its own" "$(http "{\"model\": \"org/tiny\", \"prompt\": \"1\", \"max_tokens\": 300}" | grep -c 200)" 1
+check "requests of demo" "$(count requests_total demo)" 7
+check "requests of tiny" "$(count requests_total org/tiny)" 6
+check "tokens of tiny" "$(count generation_tokens_total org/tiny)" 144
+check "a model that is not there" "$(native --model none | grep -c 'there is no model none here')" 1
+check "a list of models" "$("$sluice" stats | grep -cE '(models|  ) +(demo|org/tiny): 0 running')" 2
+stop
+[ $failed = 0 ]
