@@ -58,6 +58,10 @@ struct replica_api {
     /* Figures of one rank's device, and of all of them together. */
     void (*memory)(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory);
     void (*counters)(const struct replica *replica, struct gpu_counters *ret_counters);
+    /* Whether its device refused it memory since this was asked last: COMPLETION_MEMORY told of it.
+     * And to another model's, which gives back what it can do without. */
+    bool (*lacks)(struct replica *replica);
+    void (*yield)(struct replica *replica);
     /* Any thread, blocks: as gpu_api.adapter_load. */
     int (*adapter_load)(struct replica *replica, uint32_t number, const struct gpu_adapter *adapter,
                         struct error *error);

@@ -395,6 +395,41 @@ static void wake_replicas(struct server *server)
         jobs->mailed = false;
 }
 
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+static bool share_device(const struct replica *a, const struct replica *b)
+{
+    for (uint32_t i = 0; i < a->rank_count; i++)
+        for (uint32_t j = 0; j < b->rank_count; j++)
+            if (a->devices[i] == b->devices[j])
+                return true;
+    return false;
+}
+
+/* One lacks memory of a device: models that it shares it with give back what they can do without.
+ */
+static void yield_to(struct server *server, const struct served_model *model,
+                     const struct replica *replica)
+{
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        const struct served_model *other = &server->models[i];
+        for (uint32_t j = 0; other != model && j < other->replica_count; j++)
+            if (share_device(replica, other->replicas[j]))
+                other->replicas[j]->api->yield(other->replicas[j]);
+    }
+}
+
+static void share_memory(struct server *server)
+{
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        const struct served_model *model = &server->models[i];
+        for (uint32_t j = 0; j < model->replica_count; j++)
+            if (model->replicas[j]->api->lacks(model->replicas[j]))
+                yield_to(server, model, model->replicas[j]);
+    }
+}
+
 /* ---- figures of the workers --------------------------------------------------------------------
  */
 
@@ -449,6 +484,8 @@ unsigned server_turn(struct server *server, time_us now_us)
 {
     server->turn_us = server->conns.turn_us = now_us;
     unsigned control = take_completions(server, now_us);
+    if (control & COMPLETION_MEMORY)
+        share_memory(server);
     expire_deadlines(server, now_us);
     errands_expire(server, now_us);
     refuse_drained(server, now_us);

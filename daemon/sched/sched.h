@@ -269,6 +269,7 @@ struct sched {
     bool released;         /* everything has been given back since, */
     bool shrunk;           /* or all that holds nothing cached */
     bool trim_wanted;
+    bool yield_wanted;        /* others lack memory */
     time_us stalled_since_us; /* a lone sequence gets no KV; 0 = not */
 };
 
@@ -293,6 +294,8 @@ void sched_end_all(struct sched *sched, enum finish finish, const struct error *
 const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us);
 void sched_submitted(struct sched *sched, time_us now_us);
 void sched_refused(struct sched *sched, time_us now_us);
+/* Others lack the device's memory: what is only cached goes, and slabs that hold nothing then. */
+void sched_give_back(struct sched *sched);
 /* The device failed before it took the plan: what the plan changed is taken back. */
 void sched_dropped(struct sched *sched);
 

@@ -390,6 +390,21 @@ void sched_yield_cache(struct sched *sched)
     shrink_empty(sched);
 }
 
+void sched_give_back(struct sched *sched)
+{
+    sched->yield_wanted = !sched->released;
+}
+
+/* Beside steps. Host memory is nobody else's. */
+static void yield(struct sched *sched)
+{
+    if (!sched->yield_wanted || sched_copies_in_flight(sched) > 0)
+        return;
+    sched_cache_give_up(sched);
+    shrink_empty(sched);
+    sched->yield_wanted = false;
+}
+
 /* Nothing runs: all slabs, or those that hold nothing cached. */
 static void release_all(struct sched *sched)
 {
@@ -398,7 +413,7 @@ static void release_all(struct sched *sched)
     sched->released = sched->cache.named_count == 0;
     for (uint32_t g = 0; g < sched->kv.group_count && sched->released; g++)
         assert(sched->kv.group[g].used == 0);
-    sched->trim_wanted = false;
+    sched->trim_wanted = sched->yield_wanted = false;
 }
 
 void sched_trim(struct sched *sched)
@@ -412,7 +427,7 @@ bool sched_housekeep(struct sched *sched, time_us now_us)
     if (sched->trim_wanted) {
         sched_cache_give_up(sched);
         sched_tier_give_up(sched);
-    } else {
+    } else if (!sched->yield_wanted) {
         sched_cache_expire(sched, now_us);
     }
     sched->stats->cache_evictions_total = sched->cache.evicted;
@@ -420,6 +435,7 @@ bool sched_housekeep(struct sched *sched, time_us now_us)
     if (sched->slot_count > 0 || sched->waiting_count > 0 || sched_in_flight(sched) > 0 ||
         sched_samplings_in_flight(sched) > 0) {
         sched->idle_since_us = 0;
+        yield(sched);
         for (uint32_t g = 0; g < sched->kv.group_count; g++)
             tend_group(sched, g, now_us);
         return false;
@@ -430,8 +446,10 @@ bool sched_housekeep(struct sched *sched, time_us now_us)
         return false; /* their memory stays */
     bool due = now_us - sched->idle_since_us >= sched->options.kv_idle_release_us;
     bool done = sched->shrunk && sched->cache.named_count > 0;
-    if (!sched->trim_wanted && (sched->released || done || !due))
+    if (!sched->trim_wanted && !sched->yield_wanted && (sched->released || done || !due))
         return false;
+    if (sched->yield_wanted)
+        sched_cache_give_up(sched);
     release_all(sched);
     return true;
 }

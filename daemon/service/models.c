@@ -223,6 +223,8 @@ static int open_replica(const struct models *models, uint32_t index, uint32_t nu
         models->gpu->close(engine);
         return rc;
     }
+    if (models->list.count > 1)
+        worker_share(opened->replicas[opened->count]->worker);
     if (opened->replicas[opened->count]->trace)
         trace_name(opened->replicas[opened->count]->trace, opened->count, numbers);
     struct replica *base = &opened->replicas[opened->count++]->base;

@@ -31,11 +31,12 @@ enum completion_flag {
 
 /* What a worker tells beside its sequences; where there are several, each is asked for its part. */
 enum completion_control {
-    COMPLETION_READY = 1,  /* a model is loaded, sequences may be sent: worker_state() */
-    COMPLETION_FAILED = 2, /* a device failed, or loading did: worker_failure() says how */
-    COMPLETION_STATS = 4,  /* a worker_snapshot() may be read */
+    COMPLETION_READY = 1,   /* a model is loaded, sequences may be sent: worker_state() */
+    COMPLETION_FAILED = 2,  /* a device failed, or loading did: worker_failure() says how */
+    COMPLETION_STATS = 4,   /* a worker_snapshot() may be read */
     COMPLETION_STOPPED = 8, /* a thread is about to end: worker_join() will not wait long */
-    COMPLETION_TRACE = 16  /* the first steps are profiled: a trace is closed */
+    COMPLETION_TRACE = 16,  /* the first steps are profiled: a trace is closed */
+    COMPLETION_MEMORY = 32 /* a device refused memory that another model may have: worker_lacks() */
 };
 
 struct completion_queue {

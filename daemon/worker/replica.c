@@ -67,6 +67,16 @@ static bool stats_there(struct replica *replica)
     return !of(replica)->asked;
 }
 
+static bool lacks(struct replica *replica)
+{
+    return worker_lacks(of(replica)->worker);
+}
+
+static void yield(struct replica *replica)
+{
+    worker_yield(of(replica)->worker);
+}
+
 static void memory(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory)
 {
     of(replica)->gpu->memory(of(replica)->engine, rank, ret_memory);
@@ -115,6 +125,8 @@ static const struct replica_api replica_api = {.room = room,
                                                .ask_stats = ask_stats,
                                                .stats_there = stats_there,
                                                .stats = stats,
+                                               .lacks = lacks,
+                                               .yield = yield,
                                                .memory = memory,
                                                .counters = counters,
                                                .adapter_load = adapter_load,

@@ -140,6 +140,21 @@ void worker_trim(struct worker *worker)
     command(worker, COMMAND_TRIM);
 }
 
+void worker_share(struct worker *worker)
+{
+    worker->shares = true;
+}
+
+bool worker_lacks(struct worker *worker)
+{
+    return atomic_exchange_explicit(&worker->lacks, false, memory_order_acquire);
+}
+
+void worker_yield(struct worker *worker)
+{
+    command(worker, COMMAND_YIELD);
+}
+
 void worker_stop(struct worker *worker)
 {
     command(worker, COMMAND_STOP);

@@ -78,6 +78,13 @@ void worker_ask_stats(struct worker *worker);
 const struct stats_worker *worker_snapshot(const struct worker *worker);
 /* Loop thread. Unused memory goes back at the worker's next idle turn, not after the idle time. */
 void worker_trim(struct worker *worker);
+/* Before the start: there are other models on the device, and the loop is told what it refuses. */
+void worker_share(struct worker *worker);
+/* Loop thread. Whether the device refused it memory since this was asked last. */
+bool worker_lacks(struct worker *worker);
+/* Loop thread. Another model lacks memory: what is only cached here goes back, and what is unused.
+ */
+void worker_yield(struct worker *worker);
 /* Loop thread. Ends what is still there with FINISH_CANCELLED, stops the engine, ends the thread;
  * COMPLETION_STOPPED follows. To let work finish first, stop sending and wait for it to end. */
 void worker_stop(struct worker *worker);

@@ -11,7 +11,7 @@
 #include "daemon/worker/rank_group.h"
 #include "daemon/worker/worker.h"
 
-enum worker_command { COMMAND_STATS = 1, COMMAND_TRIM = 2, COMMAND_STOP = 4 };
+enum worker_command { COMMAND_STATS = 1, COMMAND_TRIM = 2, COMMAND_STOP = 4, COMMAND_YIELD = 8 };
 
 /* What the worker tells the loop about its room; single words, read without order between them. */
 struct worker_shown {
@@ -32,6 +32,8 @@ struct worker {
     pthread_t thread;
     bool has_thread, opened;
     bool threaded; /* written before there is a thread */
+    bool shares;   /* likewise: the device is not its own */
+    atomic_bool lacks;
 
     struct mailbox in, cancels;
     atomic_uint commands;

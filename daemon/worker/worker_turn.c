@@ -23,6 +23,15 @@ static void fail(struct worker *worker, const struct error *error, time_us now_u
     completion_control(worker->completions, COMPLETION_FAILED);
 }
 
+/* Another model may have it without need. */
+static void tell_lack(struct worker *worker)
+{
+    if (!worker->shares)
+        return;
+    atomic_store_explicit(&worker->lacks, true, memory_order_release);
+    completion_control(worker->completions, COMPLETION_MEMORY);
+}
+
 static int grow_slab(void *context, uint32_t group, uint32_t *ret_slab)
 {
     struct worker *worker = context;
@@ -30,6 +39,8 @@ static int grow_slab(void *context, uint32_t group, uint32_t *ret_slab)
     int rc = rank_group_kv_grow(worker->group, group, ret_slab, &error);
     if (rc < 0 && rc != -ERR_DEVICE_MEMORY)
         worker->lost = error; /* no refusal: asking again would be in vain */
+    else if (rc < 0)
+        tell_lack(worker);
     return rc;
 }
 
@@ -249,6 +260,7 @@ static bool submit(struct worker *worker, const struct gpu_plan *plan, time_us n
         return false;
     }
     sched_refused(&worker->sched, now_us);
+    tell_lack(worker);
     return first; /* else: when the step in flight has given its scratch back */
 }
 
@@ -418,6 +430,8 @@ bool worker_turn(struct worker *worker, time_us now_us)
         plan_steps(worker, now_us);
         if (commands & COMMAND_TRIM)
             sched_trim(&worker->sched);
+        if (commands & COMMAND_YIELD)
+            sched_give_back(&worker->sched);
     }
     if (worker_state(worker) == WORKER_READY)
         tend(worker, now_us);

@@ -77,4 +77,17 @@ check "tokens of tiny" "$(count generation_tokens_total org/tiny)" 144
 check "a model that is not there" "$(native --model none | grep -c 'there is no model none here')" 1
 check "a list of models" "$("$sluice" stats | grep -cE '(models|  ) +(demo|org/tiny): 0 running')" 2
 stop
+
+# What one model has cached of the device's memory goes where the other lacks it, at once and not after
+# cache-idle-release. MiB: of 28 the weights of both take 21, and the prompts of a what is left.
+start --model a=synthetic:tiny --model b=synthetic:tiny --slab-size 1MiB --gpu-memory-max 28MiB --gpu-memory-reserve 0
+tokens() { # FIRST COUNT
+    seq "$1" $(($1 + $2 - 1)) | awk '{ printf "%s%d", comma, $1 % 500; comma = "," }'
+}
+for first in 1 2 3 4; do
+    http "{\"model\": \"a\", \"prompt\": [[$(tokens $first 400)]], \"max_tokens\": 1}" > /dev/null
+done
+check "a has filled the memory" "$("$sluice" stats --prometheus | awk '/model="a",kind="kv"/ { print ($2 > 3000000) }')" 1
+check "b has it when it needs it" "$(http "{\"model\": \"b\", \"prompt\": [[$(tokens 1 1000)]], \"max_tokens\": 8}" | grep -c error)" 0
+stop
 [ $failed = 0 ]

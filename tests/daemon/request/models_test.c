@@ -184,6 +184,21 @@ START_TEST(what_is_asked_of_a_model_is_told_of_it)
 }
 END_TEST
 
+START_TEST(who_lacks_memory_has_it_from_other_models_of_the_device)
+{
+    world.beside.lack = true;
+    completion_control(&world.completions, COMPLETION_MEMORY);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.yields, 1);
+    ck_assert_uint_eq(world.beside.yields, 0);
+    world.beside.base.devices[0] = 1; /* another device */
+    world.beside.lack = true;
+    completion_control(&world.completions, COMPLETION_MEMORY);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.yields, 1);
+}
+END_TEST
+
 Suite *models_suite(void)
 {
     Suite *suite = suite_create("models");
@@ -196,6 +211,7 @@ Suite *models_suite(void)
     tcase_add_test(tests, turns_are_kept_per_model);
     tcase_add_test(tests, a_connection_that_goes_leaves_both_models);
     tcase_add_test(tests, what_is_asked_of_a_model_is_told_of_it);
+    tcase_add_test(tests, who_lacks_memory_has_it_from_other_models_of_the_device);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -102,6 +102,18 @@ static const struct stats_worker *stats(struct replica *replica)
     return &of(replica)->figures;
 }
 
+static bool lacks(struct replica *replica)
+{
+    bool lack = of(replica)->lack;
+    of(replica)->lack = false;
+    return lack;
+}
+
+static void yield(struct replica *replica)
+{
+    of(replica)->yields++;
+}
+
 static void memory(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory)
 {
     (void)rank;
@@ -147,6 +159,8 @@ static const struct replica_api replica_api = {.room = room,
                                                .wake = wake,
                                                .ask_stats = ask_stats,
                                                .stats_there = stats_there,
+                                               .lacks = lacks,
+                                               .yield = yield,
                                                .stats = stats,
                                                .memory = memory,
                                                .counters = counters,

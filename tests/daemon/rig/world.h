@@ -33,6 +33,8 @@ struct world_replica {
     uint32_t adapter_loads, adapter; /* how often, and the number that was said last */
     char directory[64];
     bool adapter_fails;
+    bool lack;                /* the device refused it memory */
+    uint32_t yields;          /* how often it was told that another lacks some */
     bool silent_stats, asked; /* never answers ask_stats; and did not */
 };
 
