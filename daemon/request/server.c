@@ -83,7 +83,9 @@ static void add_replicas(struct server *server, struct served_model *served,
                          struct replica *const *replicas, uint32_t count)
 {
     assert(count > 0 && server->replica_count + count <= SERVER_REPLICAS_MAX);
-    snprintf(served->info.id, sizeof(served->info.id), "%s", served->names.names[0]);
+    size_t length = strnlen(served->names.names[0], sizeof(served->info.id) - 1);
+    memcpy(served->info.id, served->names.names[0], length);
+    served->info.id[length] = '\0';
     served->load = ++server->loads;
     served->replicas = server->replicas + server->replica_count;
     served->replica_count = count;
