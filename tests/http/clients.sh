@@ -63,7 +63,7 @@ make_scene() {
     cp -r "$model" "$cached/snapshots/$commit"
     printf %s "$commit" > "$cached/refs/main"
     printf 'web %s\n' "$key" > "$scratch/keys"
-    printf '%s\n' '417+385=|802|801' '12+30=|42|24' 'reverse stream=|maerts|stream' 'reverse abc=|cba|abc' > "$scratch/questions"
+    printf '%s\n' '417+385=|802|801' '12+30=|42|24' 'sort 83012=|01238|83012' 'max 12,845,77=|845|77' > "$scratch/questions"
     awk -F'|' '{ printf "{\"question\":\"%s\",\"answer\":\"%s\",\"choices\":[\"%s\",\"%s\"],\"gold\":0}\n", $1, $2, $2, $3 }' \
         "$scratch/questions" > "$scratch/items.jsonl"
     awk -F'|' '{ printf "{\"text\":\"%s\"}\n", $1 }' "$scratch/questions" > "$scratch/texts.jsonl"
