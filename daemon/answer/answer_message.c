@@ -9,10 +9,13 @@ static void add_call(struct answer_message *message, const struct answer_event *
     struct answer_call *calls = realloc(message->calls, size);
     if (calls)
         message->calls = calls;
-    char *name = calls ? strndup(event->text, event->length) : NULL;
+    char *name = calls ? malloc(event->length + 1) : NULL;
     message->failed |= !name;
-    if (name)
-        calls[message->call_count++] = (struct answer_call){.name = name};
+    if (!name)
+        return;
+    memcpy(name, event->text, event->length); /* which no zero byte ends */
+    name[event->length] = '\0';
+    calls[message->call_count++] = (struct answer_call){.name = name};
 }
 
 void answer_message_add(void *context, const struct answer_event *event)
