@@ -57,7 +57,7 @@ def lanes(build, start, row, prompts):
     for line in run.stdout.splitlines():
         good, (what, _, figure) = line.startswith("ok "), line[7:].partition(": ")
         figure, _, asked = figure.partition(", asked ")
-        row(f"lanes, {what}", figure, asked, good)
+        row(f"lanes: {what}", figure, asked, good)
     if run.returncode not in (0, 1) or not run.stdout:
         raise RuntimeError(f"bench_lanes ended with {run.returncode}: {run.stderr[-500:]}")
 
@@ -100,7 +100,26 @@ def chunk(build, start, row, prompts):
     row("affine at the chunks and lanes that a calibration found, of the best of another full sweep",
         f"{100 * share:.1f} % ({chosen['lanes']} lanes of {chosen['chunk_bytes'] / MIB:g} MiB, "
         f"{here['bytes_per_second'] / 1e9:.1f} GB/s; found in {took:.0f} s)", f"{100 * NEAR:g} %", share >= NEAR)
-    machine = again["machine"]
+    machine_rows(again["machine"], row)
+
+
+def machine_rows(machine, row):
+    pinned = [machine[f"pinned_{way}"] / machine[f"pageable_{way}"] for way in ("in", "out")]
+    row("pinned copies beside pageable ones", f"in {pinned[0]:.1f} times ({machine['pinned_in'] / 1e9:.1f} GB/s), out "
+        f"{pinned[1]:.1f} ({machine['pinned_out'] / 1e9:.1f}); both ways at once {machine['pinned_both'] / 1e9:.1f} GB/s "
+        f"({machine['copy_engines']} engines)", "2 times", min(pinned) >= 2)
+    times = {name: machine["sequential_us"] / machine[f"{name}_us"] for name in ("blocking", "interleaved", "grouped")}
+    row("three stages, enqueued batch by batch, stage by stage",
+        f"{times['interleaved']:.2f} and {times['grouped']:.2f} times one stream", "5 % apart",
+        abs(times["interleaved"] / times["grouped"] - 1) <= 0.05)
+    row("the host waits for each stage, events in its place",
+        f"{times['blocking']:.2f} and {times['interleaved']:.2f} times one stream", "more",
+        times["interleaved"] > times["blocking"])
+    gains = ", ".join(f"{one['streams']}: {one['gain']:.1f}" for one in machine["streams"])
+    row("kernels in so many streams, times one's rate", f"nearly linear up to {machine['knee']} ({gains})", "128",
+        machine["knee"] >= 128)
+    row("kernels in the default streams of four threads, in one", f"{machine['threads_gain']:.2f} and "
+        f"{machine['default_stream_gain']:.2f} times one's rate", "3.5 times", machine["threads_gain"] >= 3.5)
     keep, direct = machine["allocators"]["pool_keep"], machine["allocators"]["direct"]
     row("a pool that keeps beside cudaMalloc; another thread's kernels meanwhile",
         f"{100 * (1 - keep['us'] / direct['us']):.1f} % less ({keep['us']:.1f} us, {direct['us']:.1f}); "

@@ -229,10 +229,10 @@ static void look_at_counters(const struct bench *bench, const char *how)
     struct gpu_jobs_counters counters;
     gpu_jobs.counters(bench->jobs, &counters);
     row(counters.synchronizes + counters.allocations + counters.pageable_copies == 0,
-        "%s, %lu chunks: %lu synchronising calls, %lu allocations outside pools, %lu pageable "
-        "copies, asked 0",
-        how, counters.chunks, counters.synchronizes, counters.allocations,
-        counters.pageable_copies);
+        "calls that synchronise, allocations outside pools, pageable copies, %s: %lu, %lu and %lu in "
+        "%lu chunks, asked 0",
+        how, counters.synchronizes, counters.allocations, counters.pageable_copies,
+        counters.chunks);
 }
 
 /* The goals are those of pinned memory: staging is the host's copies, too. */
@@ -248,15 +248,15 @@ static void measure(bool pinned)
     const double lanes_s = seconds_of(&lanes, SENT, rounds);
     const double gain = alone_s / lanes_s, share = 100 * copies_s / lanes_s;
     const double both = 2 * (double)CHUNK_BYTES / copies_s;
-    row(!pinned || both >= BOTH_GOAL, "%s: in and out together %.1f GB/s, asked %.0f", how,
+    row(!pinned || both >= BOTH_GOAL, "in and out together, %s: %.1f GB/s, asked %.0f GB/s", how,
         both / 1e9, BOTH_GOAL / 1e9);
     row(!pinned || gain >= GAIN_GOAL,
-        "%s: affine of %d rounds, stages of %.0f, %.0f and %.0f us alone: over %u lanes %.2f times "
-        "the sequential run, asked %.1f",
-        how, rounds, us[0], us[1], us[2], LANES, gain, GAIN_GOAL);
+        "stages of equal length, %s: %.2f times the sequential run over %u lanes (affine of %d "
+        "rounds; %.0f, %.0f and %.0f us alone), asked %.1f times",
+        how, gain, LANES, rounds, us[0], us[1], us[2], GAIN_GOAL);
     row(!pinned || share >= SHARE_GOAL,
-        "%s: %.1f %% of what the slowest engine allows with the other direction busy, asked %.0f "
-        "%%",
+        "share of what the slowest engine allows with the other direction busy, %s: %.1f %%, asked "
+        "%.0f %%",
         how, share, SHARE_GOAL);
     look_at_counters(&lanes, how);
     close_lanes(&alone);

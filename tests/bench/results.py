@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes RESULTS.md, and the README's table of figures, of the records: tests/bench/results.py [--check]
+"""Makes RESULTS.md, TECHNIQUES.md and the README's table of figures of the records: tests/bench/results.py [--check]
 
 --check writes nothing: exit 1 where a page is not what the records make of it. Records: record.py.
 """
@@ -9,8 +9,11 @@ import os
 import re
 import sys
 
+import techniques
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(HERE, "RESULTS.md")
+TECHNIQUES = os.path.join(HERE, "TECHNIQUES.md")
 README = os.path.join(HERE, "../../README.md")
 LINES_MAX = 150
 BEGIN, END = "<!-- made by tests/bench/results.py -->", "<!-- end -->"
@@ -103,7 +106,7 @@ def main():
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise SystemExit("README.md has no place for the figures")
-    made = {RESULTS: page(found), README: before + figures(found) + after}
+    made = {RESULTS: page(found), TECHNIQUES: techniques.page(found), README: before + figures(found) + after}
     bad = made[RESULTS].count("\n") > LINES_MAX
     if bad:
         print(f"RESULTS.md would have {made[RESULTS].count(chr(10))} lines, at most {LINES_MAX}")

@@ -16,6 +16,7 @@ import gpu
 import gpu_latency
 import record
 import results
+import techniques
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -45,6 +46,16 @@ class Pages(unittest.TestCase):
         self.assertEqual(results.figures({}).count("not measured"), len(results.HEADLINES))
         text = results.figures({"gpu": some([record.row("decode, batch 256", "9 tok/s (1 ms, 5 steps)", "8")])})
         self.assertIn("| 8B decode, batch 256 | 9 tok/s | 8 |", text)
+
+
+    def test_each_technique_has_its_figures_its_test_or_is_not_measured(self):
+        timed = sum(not isinstance(rows, str) for *_, rows in techniques.ROWS)
+        self.assertEqual(techniques.page({}).count("| not measured |"), timed)
+        text = techniques.page({"programs": some([record.row("gemm 4096, gains", "1 %"), record.row("gemm 4096", "785"),
+                                                  record.row("gemm 8192", "700")])})
+        self.assertIn("| `bench_programs` | gemm 4096: 785; gemm 8192: 700 |", text)
+        self.assertIn("| `bench_programs` | gemm 4096, gains: 1 % |", text)
+        self.assertEqual(len(re.findall(r"^\| [^-]", text, re.MULTILINE)), len(techniques.ROWS) + 1)
 
 
 class Records(unittest.TestCase):
