@@ -259,7 +259,7 @@ def programs(build, start, row, prompts):
 def many(build, start, row, prompts):
     run = subprocess.run([os.path.join(build, "tests/jobs/test_job_service")], capture_output=True, text=True, timeout=280,
                          env={**os.environ, "CK_RUN_SUITE": "flood", "SLUICE_JOBS": str(JOBS),
-                              "SLUICE_JOBS_DEVICE": "cuda"})
+                              "SLUICE_JOBS_DEVICE": "cuda", "SPAWN_BUILD": build})
     told = [line for line in run.stdout.splitlines() if " jobs of " in line]
     row("jobs of random lengths, right to the byte of each alone, each ended once",
         told[0] if told else run.stdout[-300:], f"{JOBS:,}", run.returncode == 0 and bool(told))

@@ -1,7 +1,7 @@
 /* Many clients at once: jobs of random lengths, by message and by shared memory, with cancels and
  * deadlines. Each ends exactly once, and who ends well has the bytes of the same job run alone.
  * SLUICE_JOBS says how many; 10,000 are the number that counts, under a sanitizer a share.
- * SLUICE_JOBS_DEVICE=cuda has them run on a GPU. */
+ * SLUICE_JOBS_DEVICE=cuda has them run on a GPU, with what the build in SPAWN_BUILD has for it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -300,10 +300,12 @@ START_TEST(jobs_of_many_clients_end_once_each_with_the_bytes_of_a_job_run_alone)
     char state_dir[80];
     const char *const environment[] = {state_dir, NULL};
     const char *asked = getenv("SLUICE_JOBS"), *device = getenv("SLUICE_JOBS_DEVICE");
-    const int folder = (int)strlen(AFFINE_CPU) - (int)strlen("cpu.so");
+    const char *build = getenv("SPAWN_BUILD");
     char program[4096];
     device = device ? device : "cpu";
-    snprintf(program, sizeof(program), "%.*s%s.so", folder, AFFINE_CPU, device);
+    snprintf(program, sizeof(program), "%s", AFFINE_CPU);
+    if (build)
+        snprintf(program, sizeof(program), "%s/gpu/programs/affine-%s.so", build, device);
     const char *const arguments[] = {"--program",   program, "--device", device,
                                      "--job-chunk", "64KiB", NULL};
     const uint64_t jobs = asked ? strtoull(asked, NULL, 10) : JOBS_USUAL;

@@ -18,6 +18,7 @@
 #include "protocol/message.h"
 
 #define ARGUMENTS_MAX 40
+#define SPAWN_PATH_MAX 4096
 
 void spawn_make(struct spawn *spawn)
 {
@@ -29,11 +30,21 @@ void spawn_make(struct spawn *spawn)
     snprintf(spawn->config, sizeof(spawn->config), "%s/config", spawn->directory);
 }
 
+/* A build may have moved to the machine with the device: $SPAWN_BUILD is where it is. */
+static void find(char sluiced[SPAWN_PATH_MAX], char modules[SPAWN_PATH_MAX])
+{
+    const char *build = getenv("SPAWN_BUILD");
+    snprintf(sluiced, SPAWN_PATH_MAX, "%s%s", build ? build : "",
+             build ? "/daemon/sluiced" : SLUICED);
+    snprintf(modules, SPAWN_PATH_MAX, "%s%s", build ? build : "", build ? "/gpu" : SLUICE_MODULES);
+}
+
 static void become(const struct spawn *spawn, const char *const *arguments,
                    const char *const *environment)
 {
-    const char *argv[ARGUMENTS_MAX] = {SLUICED, "--socket", spawn->socket, "--module-dir",
-                                       SLUICE_MODULES};
+    char sluiced[SPAWN_PATH_MAX], modules[SPAWN_PATH_MAX];
+    find(sluiced, modules);
+    const char *argv[ARGUMENTS_MAX] = {sluiced, "--socket", spawn->socket, "--module-dir", modules};
     size_t count = 5;
     while (*arguments && count + 1 < ARGUMENTS_MAX)
         argv[count++] = *arguments++;
@@ -51,7 +62,7 @@ static void become(const struct spawn *spawn, const char *const *arguments,
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         if (spawn->closed >> fd & 1)
             close(fd);
-    execv(SLUICED, (char *const *)(uintptr_t)argv);
+    execv(sluiced, (char *const *)(uintptr_t)argv);
     _exit(127);
 }
 
