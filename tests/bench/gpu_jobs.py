@@ -23,6 +23,7 @@ MIB = 1 << 20
 BOTH, NEAR, FLOOD_GB_S, GAPS_MORE = 95.0, 0.97, 20, 1.15
 JOBS = 10000
 ROUNDED = 2 ** -6  # how far a sum in another order may be from one in bf16, beside the greatest of the results
+LARGE = ("--tensors-max", "16GiB", "--job-chunk", "16MiB")  # as a calibration on a fast link finds it, or about
 DECODING = 6000  # tokens of each of 64 sequences, more than a row takes
 
 
@@ -63,7 +64,7 @@ def lanes(build, start, row, prompts):
 
 
 def shared(build, start, row, prompts):
-    options = ("--program", module(build, "affine"), "--tensors-max", "16GiB", "--results-max", "4GiB")
+    options = ("--program", module(build, "affine"), *LARGE, "--results-max", "4GiB")
     with running(lambda *own: start("", *own), *options) as daemon:
         flooded(flood(daemon, 1))
         by_memory = flooded(flood(daemon, 4))
@@ -141,7 +142,7 @@ def gaps(daemon, seconds):
 
 
 def beside_flood(build, start, prompts, *own):
-    options = ("--program", module(build, "affine"), "--tensors-max", "16GiB", *own)
+    options = ("--program", module(build, "affine"), *LARGE, *own)
     with running(lambda *all_of: start("synthetic:llama-3.1-8b", *all_of), *options) as daemon:
         daemon.run(prompts(64, 128, 8))
         flooded(flood(daemon, 1))
@@ -267,7 +268,7 @@ def many(build, start, row, prompts):
 
 def timeline(build, start, row, prompts):
     folder = os.environ.get("OUT") or tempfile.mkdtemp()
-    with running(lambda *own: start("", *own), "--program", module(build, "affine"), "--tensors-max", "16GiB") as daemon:
+    with running(lambda *own: start("", *own), "--program", module(build, "affine"), *LARGE) as daemon:
         client = flood(daemon, 4, "--rounds", "1000")
         time.sleep(1)
         run = subprocess.run(daemon.command("timeline", "--chunks", "64", "--svg", os.path.join(folder, "lanes.svg"),
