@@ -392,7 +392,7 @@ int options_check_model(const struct options *options, struct error *error)
 /* Each by itself, and all beside each other. */
 static int check_models(const struct options *options, struct error *error)
 {
-    struct model_list list;
+    struct model_list list = {.count = 0};
     struct adapter_names adapters;
     int rc = adapter_names_read(&adapters, options->adapter, error);
     if (!rc && adapters.count > 0 && !options->model[0])
@@ -406,8 +406,7 @@ static int check_models(const struct options *options, struct error *error)
         rc = model_names_read(&names, list.at[i]->served_model_name, "", error);
         rc = rc ? rc : adapter_names_apart(&adapters, &names, error);
     }
-    if (!rc)
-        model_list_free(&list);
+    model_list_free(&list);
     return rc;
 }
 
