@@ -366,8 +366,12 @@ int message_decode_cancel(const struct frame *frame, uint64_t *ret_request, stru
  * builds answers with json_writer (daemon/api/status.c). */
 size_t message_encode_control(void *buffer, size_t size, uint8_t type, uint16_t flags, uint64_t id,
                               const char *head, size_t head_length);
-/* MODEL: which; "": the daemon's first. */
-int message_decode_model(const struct frame *frame, char ret_model[MESSAGE_NAME_MAX],
+/* MODEL: which, "" for the daemon's first; and, of an admin, that it is to sleep or to wake. */
+struct message_model {
+    char model[MESSAGE_NAME_MAX];
+    bool change, sleep;
+};
+int message_decode_model(const struct frame *frame, struct message_model *ret_model,
                          struct error *error);
 /* What a STATS asks for beside the figures; each false when it is not given. */
 struct message_stats {

@@ -160,15 +160,22 @@ size_t message_encode_control(void *buffer, size_t size, uint8_t type, uint16_t 
 
 static int read_model(const json *head, void *message, struct error *error)
 {
-    return head_name(head, "model", message, MESSAGE_NAME_MAX, error);
+    struct message_model *model = message;
+    model->change = json_get(head, "sleep") != NULL;
+    int rc = head_name(head, "model", model->model, sizeof(model->model), error);
+    return rc ? rc : head_flag(head, "sleep", &model->sleep, error);
 }
 
-int message_decode_model(const struct frame *frame, char ret_model[MESSAGE_NAME_MAX],
+int message_decode_model(const struct frame *frame, struct message_model *ret_model,
                          struct error *error)
 {
-    static const char *const names[] = {"model", NULL};
-    ret_model[0] = '\0';
-    return is_bare(frame) ? 0 : head_read(frame, names, read_model, ret_model, error);
+    static const char *const names[] = {"model", "sleep", NULL};
+    struct message_model model = {.model = ""};
+    assert(frame->type == FRAME_MODEL);
+    int rc = is_bare(frame) ? 0 : head_read(frame, names, read_model, &model, error);
+    if (!rc)
+        *ret_model = model;
+    return rc;
 }
 
 static int read_stats(const json *head, void *message, struct error *error)

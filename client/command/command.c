@@ -92,20 +92,27 @@ const struct command commands[] = {
      "per prompt: index, embedding.",
      embed_groups, run_job},
     {"job", "PROGRAM [options]", "tensors for a program of the daemon's",
-     "Reads inputs from files of NumPy's (.npy) or PNG images (uint8, height x width x 3), and writes\n"
-     "outputs as NumPy's. A file of lines may have any number of items, which go in requests of up to\n"
+     "Reads inputs from files of NumPy's (.npy) or PNG images (uint8, height x width x 3), and "
+     "writes\n"
+     "outputs as NumPy's. A file of lines may have any number of items, which go in requests of up "
+     "to\n"
      "256. With --json, one object per item: index, finish_reason, outputs (dtype, shape, file),\n"
      "queued_us, total_us.",
      job_groups, control_job},
     {"programs", "[options]", "which programs there are, and what they take",
-     "One that failed the device, or was on it for too long, is off, with the reason, until an admin\n"
+     "One that failed the device, or was on it for too long, is off, with the reason, until an "
+     "admin\n"
      "enables it.",
      programs_groups, control_programs},
     {"timeline", "[options]", "when jobs were copied in, computed and copied out (needs an admin)",
-     "Shows the next chunks of jobs that run on the daemon, lane by lane, by the device's own clock: how\n"
-     "long each engine was busy, how much ran at once, and what the model of three stages would reach.\n"
-     "With --simulate no daemon is asked: draws which batch is copied in, computed and copied out in each\n"
-     "unit of time, and says how long all take one after the other and at once: (batches + stages - 1)\n"
+     "Shows the next chunks of jobs that run on the daemon, lane by lane, by the device's own "
+     "clock: how\n"
+     "long each engine was busy, how much ran at once, and what the model of three stages would "
+     "reach.\n"
+     "With --simulate no daemon is asked: draws which batch is copied in, computed and copied out "
+     "in each\n"
+     "unit of time, and says how long all take one after the other and at once: (batches + stages "
+     "- 1)\n"
      "units where stages are alike.",
      timeline_groups, timeline_command},
     {"stats", "[options]", "what the daemon does and how fast",
@@ -119,7 +126,16 @@ const struct command commands[] = {
     {"health", "[options]", "whether the daemon is ready",
      "Exit status 0 when it is ready, 4 while it is loading or draining, 1 otherwise.", json_groups,
      control_health},
-    {"model", "[options]", "what is served, and by which limits", "", json_groups, control_model},
+    {"model", "[NAME] [options]", "what is served, and by which limits",
+     "Of a daemon with several models its first, where no other is named.", json_groups,
+     control_model},
+    {"sleep", "[NAME] [options]", "a model gives its devices' memory back (needs an admin)",
+     "As soon as nothing of it waits or runs; the next request that names it wakes it. Without a "
+     "name\n"
+     "the first is meant. Prints the model, with its state.",
+     json_groups, control_sleep},
+    {"wake", "[NAME] [options]", "a model that sleeps is loaded (needs an admin)",
+     "Before somebody asks for it. Without a name the first is meant.", json_groups, control_wake},
     {"cancel", "[options] REQUEST...", "cancel requests by their number",
      "The number is the daemon's, as `sluice stats --requests` lists it.", bare_groups,
      control_cancel},

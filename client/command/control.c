@@ -83,10 +83,46 @@ enum status control_health(const struct command *command, const struct settings 
     return status;
 }
 
+/* Of the model that stands on the command line, or of the first; sleep: NULL, or what becomes of
+ * it. */
+static enum status ask_model(const struct command *command, const struct settings *settings,
+                             int argc, char **argv, const bool *sleep)
+{
+    char head[1024];
+    struct json_writer writer;
+    if (argc > 1 || (argc == 1 && strlen(argv[0]) > 127)) {
+        say("%s takes one model's name, of at most 127 bytes", command->name);
+        return STATUS_USAGE;
+    }
+    if (argc == 0 && !sleep)
+        return ask(command, settings, 0, argv, SLUICE_MODEL, NULL, NULL);
+    json_writer_init(&writer, head, sizeof(head) - 1);
+    json_open(&writer, NULL, '{');
+    if (argc == 1)
+        json_put_text(&writer, "model", argv[0]);
+    if (sleep)
+        json_put_bool(&writer, "sleep", *sleep);
+    json_close(&writer, '}');
+    head[writer.used] = '\0';
+    return ask(command, settings, 0, argv, SLUICE_MODEL, head, NULL);
+}
+
 enum status control_model(const struct command *command, const struct settings *settings, int argc,
                           char **argv)
 {
-    return ask(command, settings, argc, argv, SLUICE_MODEL, NULL, NULL);
+    return ask_model(command, settings, argc, argv, NULL);
+}
+
+enum status control_sleep(const struct command *command, const struct settings *settings, int argc,
+                          char **argv)
+{
+    return ask_model(command, settings, argc, argv, &(bool){true});
+}
+
+enum status control_wake(const struct command *command, const struct settings *settings, int argc,
+                         char **argv)
+{
+    return ask_model(command, settings, argc, argv, &(bool){false});
 }
 
 enum status control_drain(const struct command *command, const struct settings *settings, int argc,

@@ -205,18 +205,39 @@ static void write_model(struct json_writer *writer, const void *context)
     status_model(asked->server, asked->model, writer);
 }
 
+/* Its answer says how it stands: what was asked comes about soon. */
+static int change_model(struct session *session, struct served_model *model, bool sleep,
+                        time_us now_us, struct error *error)
+{
+    const char *word = sleep ? "sleep" : "wake";
+    if (!session->conn.peer.admin)
+        return error_set(error, ERR_DENIED,
+                         "%s is for root, the daemon's user and members of admin-group", word);
+    int rc = sleep ? model_sleep_ask(session->server, model, error) : 0;
+    if (!sleep)
+        model_wake_ask(session->server, model, now_us);
+    if (!rc)
+        log_line(LOG_NOTICE, "server", "uid %u lets %s %s", session->conn.peer.uid, model->info.id,
+                 word);
+    return rc;
+}
+
 static int answer_model(struct session *session, const struct frame *frame, time_us now_us,
                         struct error *error)
 {
-    char name[MESSAGE_NAME_MAX];
-    int rc = message_decode_model(frame, name, error);
+    struct message_model message;
+    int rc = message_decode_model(frame, &message, error);
     if (rc)
         return rc;
-    const struct asked_model asked = {session->server, control_model(session->server, name, error)};
-    if (!asked.model)
+    struct served_model *model = control_model(session->server, message.model, error);
+    if (!model)
         return -ERR_NOT_FOUND;
-    control_answer(session, frame->type, frame->id, write_model, &asked, now_us);
-    return 0;
+    if (message.change)
+        rc = change_model(session, model, message.sleep, now_us, error);
+    const struct asked_model asked = {session->server, model};
+    if (!rc)
+        control_answer(session, frame->type, frame->id, write_model, &asked, now_us);
+    return rc;
 }
 
 static void write_health(struct json_writer *writer, const void *context)

@@ -305,8 +305,13 @@ static void put_models(struct out *out, const struct server *server)
          offsetof(struct served_model, prompt_tokens)},
         {"model_generation_tokens_total", "Tokens generated, by model",
          offsetof(struct served_model, generated_tokens)},
+        {"model_sleeps_total", "Times that a model fell asleep, by model",
+         offsetof(struct served_model, sleep.sleeps_total)},
+        {"model_wakes_total", "Times that a model was woken, by model",
+         offsetof(struct served_model, sleep.wakes_total)},
     };
-    for (size_t i = 0; server->model_count > 1 && i < COUNT(series); i++) {
+    bool several = server->model_count > 1;
+    for (size_t i = 0; several && i < COUNT(series); i++) {
         put_type(out, series[i].name, "counter", series[i].help);
         for (uint32_t j = 0; j < server->model_count; j++) {
             const struct served_model *model = &server->models[j];
@@ -314,7 +319,13 @@ static void put_models(struct out *out, const struct server *server)
             put_value(out, *(const uint64_t *)((const char *)model + series[i].offset));
         }
     }
-    for (int run = 0; server->model_count > 1 && run < 2; run++) {
+    if (server->sleep_api)
+        put_type(out, "model_awake", "gauge", "1 while it is on its devices, by model");
+    for (uint32_t j = 0; server->sleep_api && j < server->model_count; j++) {
+        put_model(out, "model_awake", &server->models[j]);
+        put_value(out, server->models[j].sleep.state == MODEL_AWAKE);
+    }
+    for (int run = 0; several && run < 2; run++) {
         const char *name = run ? "model_num_requests_running" : "model_num_requests_waiting";
         put_type(out, name, "gauge",
                  run ? "Sequences on the device, by model" : "Sequences that wait, by model");

@@ -51,12 +51,17 @@ bool status_ready(const struct server *server, time_us now_us)
     return strcmp(status_word(server, now_us), "ok") == 0;
 }
 
-/* All that are served, by what they are called first. */
+/* All that are served, by what they are called first; and those that are not on their devices. */
 static void put_names(const struct server *server, struct json_writer *writer)
 {
     json_open(writer, "models", '[');
     for (uint32_t i = 0; i < server->model_count; i++)
         json_put_text(writer, NULL, server->models[i].info.id);
+    json_close(writer, ']');
+    json_open(writer, "asleep", '[');
+    for (uint32_t i = 0; i < server->model_count; i++)
+        if (server->models[i].sleep.state != MODEL_AWAKE)
+            json_put_text(writer, NULL, server->models[i].info.id);
     json_close(writer, ']');
 }
 
@@ -118,6 +123,7 @@ void status_model(const struct server *server, const struct served_model *served
     const struct gpu_model *model = &served->info;
     json_open(writer, NULL, '{');
     json_put_text(writer, "model", model->id);
+    json_put_text(writer, "state", model_sleep_word(served));
     json_put_text(writer, "architecture", model->arch);
     json_put_text(writer, "dtype", model->dtype);
     json_put_text(writer, "kv_dtype", model->kv_dtype);
@@ -358,6 +364,9 @@ static void put_models(const struct server *server, struct json_writer *writer)
         status_model_memory(model, &memory);
         json_open(writer, NULL, '{');
         json_put_text(writer, "name", model->info.id);
+        json_put_text(writer, "state", model_sleep_word(model));
+        json_put_uint(writer, "sleeps", model->sleep.sleeps_total);
+        json_put_uint(writer, "wakes", model->sleep.wakes_total);
         json_put_uint(writer, "waiting", model->waiting.count);
         json_put_uint(writer, "running", model->running);
         json_put_uint(writer, "requests", model->requests);

@@ -36,7 +36,8 @@ static const char *const own_options[] = {"served-model-name",
                                           "speculate",
                                           "speculate-tokens",
                                           "step-timeout",
-                                          "seed"};
+                                          "seed",
+                                          "sleep-after"};
 
 /* Which fit one model alone, and are not said of those behind the first. */
 static const char *const first_options[] = {"served-model-name", "adapter",      "adapters-max",

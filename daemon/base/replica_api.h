@@ -38,6 +38,16 @@ struct replica {
     bool mailed;                    /* in this turn: is woken at its end */
     uint32_t below[WAITING_LEVELS]; /* sequences there that higher priorities may take a place of */
 };
+/* Whether a device is both's. */
+static inline bool replica_shares_device(const struct replica *a, const struct replica *b)
+{
+    for (uint32_t i = 0; i < a->rank_count; i++)
+        for (uint32_t j = 0; j < b->rank_count; j++)
+            if (a->devices[i] == b->devices[j])
+                return true;
+    return false;
+}
+
 struct replica_api {
     /* What can be sent now. */
     struct replica_room (*room)(const struct replica *replica);

@@ -165,7 +165,7 @@ struct seq {
     /* Worker only; zero when the sequence is sent. See daemon/sched/sched.h. */
     struct list run_link;
     enum seq_phase phase;
-    uint64_t turn;         /* its user's counter behind its prompt (request/turns.h); the loop's */
+    uint64_t turn;         /* its user's counter behind its prompt (base/turns.h); the loop's */
     uint64_t order;        /* of arrival at this worker: the greatest is the youngest */
     uint32_t slot;         /* while PHASE_PREFILL or PHASE_DECODE */
     uint32_t num_computed; /* positions whose KV is written by steps planned so far */

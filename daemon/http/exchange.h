@@ -275,6 +275,10 @@ void encode_begin(struct exchange *exchange,
 /* daemon/http/adapters.c */
 void adapters_load(struct exchange *exchange, time_us now_us);
 void adapters_unload(struct exchange *exchange, time_us now_us);
+/* daemon/http/rest.c */
+void rest_sleep(struct exchange *exchange, time_us now_us);
+void rest_wake(struct exchange *exchange, time_us now_us);
+void rest_is_sleeping(struct exchange *exchange, time_us now_us);
 /* daemon/http/lookup.c */
 void lookup_models(struct exchange *exchange, time_us now_us);
 void lookup_health(struct exchange *exchange, time_us now_us);

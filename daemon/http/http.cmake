@@ -30,6 +30,7 @@ target_sources(sluice_daemon PRIVATE
     http/http_server.c
     http/inflate.c
     http/lookup.c
+    http/rest.c
     http/query/query.c
     http/query/query_constraint.c
     http/query/query_convert.c

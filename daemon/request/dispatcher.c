@@ -304,7 +304,7 @@ static bool send_highest(struct server *server, struct served_model *model,
 static void dispatch_sequences(struct server *server, struct served_model *model, time_us now_us)
 {
     struct replica_room rooms[SERVER_REPLICAS_MAX];
-    struct seq *seq = next(server, &model->waiting);
+    struct seq *seq = model->sleep.state == MODEL_AWAKE ? next(server, &model->waiting) : NULL;
     uint32_t sent = 0;
     if (!seq)
         return;

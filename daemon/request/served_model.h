@@ -13,6 +13,7 @@
 
 #include "daemon/base/model_list.h"
 #include "daemon/base/model_name.h"
+#include "daemon/request/model_sleep.h"
 #include "daemon/request/wait_queue.h"
 #include "gpu/gpu.h"
 #include "protocol/base/clock.h"
@@ -36,6 +37,7 @@ struct served_model {
     struct replica **replicas; /* those of the server that are its own */
     uint32_t replica_count;
 
+    struct model_sleep sleep;
     struct waiting waiting;
     uint32_t running; /* sequences that its replicas hold */
     uint32_t owed;    /* of those, such as were sent before their turn */

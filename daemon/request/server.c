@@ -215,6 +215,8 @@ void server_ready(struct server *server, time_us now_us)
         return;
     server->phase = server->draining ? SERVER_DRAINING : SERVER_READY;
     server->ready_us = now_us;
+    for (uint32_t i = 0; i < server->model_count; i++)
+        server->models[i].sleep.used_us = server->models[i].sleep.since_us = now_us;
 }
 
 void server_drain(struct server *server)
@@ -400,15 +402,6 @@ static void wake_replicas(struct server *server)
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
-static bool share_device(const struct replica *a, const struct replica *b)
-{
-    for (uint32_t i = 0; i < a->rank_count; i++)
-        for (uint32_t j = 0; j < b->rank_count; j++)
-            if (a->devices[i] == b->devices[j])
-                return true;
-    return false;
-}
-
 /* One lacks memory of a device: models that it shares it with give back what they can do without.
  */
 static void yield_to(struct server *server, const struct served_model *model,
@@ -417,7 +410,7 @@ static void yield_to(struct server *server, const struct served_model *model,
     for (uint32_t i = 0; i < server->model_count; i++) {
         const struct served_model *other = &server->models[i];
         for (uint32_t j = 0; other != model && j < other->replica_count; j++)
-            if (share_device(replica, other->replicas[j]))
+            if (replica_shares_device(replica, other->replicas[j]))
                 other->replicas[j]->api->yield(other->replicas[j]);
     }
 }
@@ -493,6 +486,7 @@ unsigned server_turn(struct server *server, time_us now_us)
     refuse_drained(server, now_us);
     timeouts_expire(&server->conns, now_us);
     conn_set_feed(&server->conns, now_us);
+    model_sleep_turn(server, now_us);
     dispatch(server, now_us);
     wake_replicas(server);
     if (server->stats_asked_us &&
@@ -516,6 +510,9 @@ time_us server_due(const struct server *server)
         return server->turn_us;
     if (first && (!due_us || first->at_us < due_us))
         due_us = first->at_us;
+    time_us sleep_us = model_sleep_due(server);
+    if (sleep_us && (!due_us || sleep_us < due_us))
+        due_us = sleep_us;
     time_us texts_us = backlog_due(&server->backlog);
     if (texts_us && (!due_us || texts_us < due_us))
         due_us = texts_us;

@@ -76,6 +76,8 @@ struct server {
     struct served_model models[MODEL_LIST_MAX];
     uint32_t model_count;
     struct served_adapters adapters;       /* of the first */
+    const struct sleep_api *sleep_api;     /* who puts models to sleep; NULL: none ever sleeps */
+    void *sleep_context;
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
     uint32_t owner_uid;                    /* the daemon's */
     enum server_phase phase;

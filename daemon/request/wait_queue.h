@@ -3,7 +3,7 @@
  * The highest priority goes first. Within one priority users take turns, within a user its
  * connections, and within a connection it is first come, first served. Turns go by tokens: the
  * prompt when a sequence is taken, then what it generates, on a counter that nobody saves up by
- * staying away (daemon/request/turns.h), users' by weights. Where priorities wait one below the
+ * staying away (daemon/base/turns.h), users' by weights. Where priorities wait one below the
  * other, the lower ones together get a share of these tokens all the same, and take turns at it.
  *
  * A connection can be parked: what it has here stays, and has no turn until waiting_unpark().
@@ -15,8 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/request/turns.h"
 #include "daemon/base/priority.h"
+#include "daemon/base/turns.h"
 #include "protocol/base/list.h"
 
 struct seq;

@@ -34,7 +34,7 @@ static void leave(struct event_loop *loop, int code)
 static bool workers_are(const struct event_loop *loop, enum worker_state state)
 {
     for (uint32_t i = 0; i < loop->replica_count; i++)
-        if (worker_state(loop->replicas[i]->worker) != state)
+        if (loop->replicas[i]->worker && worker_state(loop->replicas[i]->worker) != state)
             return false;
     _Static_assert((int)WORKER_READY == JOB_WORKER_READY && (int)WORKER_STOPPED == JOB_WORKER_STOPPED &&
                        (int)WORKER_FAILED == JOB_WORKER_FAILED,
@@ -45,6 +45,8 @@ static bool workers_are(const struct event_loop *loop, enum worker_state state)
 static void stop_workers(struct event_loop *loop)
 {
     for (uint32_t i = 0; i < loop->replica_count; i++) {
+        if (!loop->replicas[i]->worker)
+            continue;
         /* A thread in the midst of loading hears nothing, and holds nothing that must be saved. */
         if (worker_state(loop->replicas[i]->worker) == WORKER_LOADING)
             leave(loop, loop->exit_code);
@@ -58,7 +60,8 @@ static void device_failed(struct event_loop *loop, time_us now_us)
 {
     const struct error *error = NULL;
     for (uint32_t i = 0; i < loop->replica_count && !error; i++)
-        if (worker_state(loop->replicas[i]->worker) == WORKER_FAILED)
+        if (replica_state(loop->replicas[i]) == WORKER_FAILED &&
+            !sleeper_expects(&loop->sleeper, loop->replicas[i]))
             error = worker_failure(loop->replicas[i]->worker);
     if (!error && loop->jobs && job_worker_state(loop->jobs) == JOB_WORKER_FAILED)
         error = job_worker_failure(loop->jobs);
@@ -92,7 +95,8 @@ static void abandon(struct event_loop *loop)
         if (!loop->trace_file.busy)
             trace_file_end(&loop->trace_file);
         for (uint32_t i = 0; i < loop->replica_count; i++)
-            worker_join(loop->replicas[i]->worker); /* they have ended */
+            if (loop->replicas[i]->worker)
+                worker_join(loop->replicas[i]->worker); /* they have ended */
         if (loop->jobs)
             job_worker_join(loop->jobs);
     }
@@ -302,6 +306,8 @@ static void take_turn(struct event_loop *loop)
         event_loop_touch(loop);
     }
     sd_watchdog_turn(loop, now_us);
+    if (sleeper_turn(&loop->sleeper, now_us))
+        event_loop_touch(loop);
     if (control & COMPLETION_TRACE)
         trace_file_turn(&loop->trace_file);
     if (control & COMPLETION_FAILED)
@@ -449,6 +455,13 @@ static int profile(struct event_loop *loop, struct error *error)
     return rc;
 }
 
+static void stop_first(struct event_loop *loop, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (loop->replicas[i]->worker)
+            worker_stop(loop->replicas[i]->worker);
+}
+
 static int load_text(struct event_loop *loop, uint32_t index, const struct options *options,
                      struct error *error)
 {
@@ -478,10 +491,9 @@ int event_loop_start(struct event_loop *loop, const struct model_list *models,
         return rc;
     sd_watchdog_start(loop);
     for (uint32_t i = 0; i < count; i++) {
-        rc = worker_start(replicas[i]->worker, error);
+        rc = replicas[i]->worker ? worker_start(replicas[i]->worker, error) : 0;
         if (rc) {
-            while (i-- > 0)
-                worker_stop(replicas[i]->worker); /* event_loop_destroy joins them */
+            stop_first(loop, i); /* event_loop_destroy joins them */
             return rc;
         }
     }
@@ -492,8 +504,7 @@ int event_loop_start(struct event_loop *loop, const struct model_list *models,
         rc = load_text(loop, i, models->at[i], error);
     if (!rc)
         return 0;
-    for (uint32_t i = 0; i < count; i++)
-        worker_stop(replicas[i]->worker);
+    stop_first(loop, count);
     if (started)
         job_worker_stop(loop->jobs);
     return rc;
@@ -525,7 +536,8 @@ void event_loop_destroy(struct event_loop *loop)
     listeners_close(loop);
     guard_allow("a worker's thread", ENDING_CLOSE_US, EXIT_DEVICE);
     for (uint32_t i = 0; i < loop->replica_count; i++)
-        worker_join(loop->replicas[i]->worker);
+        if (loop->replicas[i]->worker)
+            worker_join(loop->replicas[i]->worker);
     if (loop->jobs)
         job_worker_join(loop->jobs);
     guard_allow("the profile to be written", ENDING_CLOSE_US, loop->exit_code);
@@ -538,6 +550,7 @@ void event_loop_destroy(struct event_loop *loop)
     for (uint32_t i = 0; i < MODEL_LIST_MAX; i++)
         model_text_free(&loop->texts[i]);
     guard_allow("the device to be given back", ENDING_CLOSE_US, EXIT_DEVICE);
+    sleeper_end(&loop->sleeper);
     for (uint32_t i = 0; i < loop->replica_count; i++)
         replica_free(loop->replicas[i]);
     job_worker_free(loop->jobs);

@@ -13,18 +13,19 @@
 
 #include "daemon/api/agent.h"
 #include "daemon/base/background.h"
-#include "daemon/service/ending.h"
 #include "daemon/http/http_server.h"
-#include "daemon/request/model_text.h"
-#include "daemon/net/uv_transport.h"
-#include "daemon/net/listen.h"
-#include "daemon/service/threadpool.h"
-#include "daemon/service/self_test.h"
-#include "daemon/service/reach.h"
 #include "daemon/jobs/job_worker.h"
-#include "daemon/worker/replica.h"
+#include "daemon/net/listen.h"
+#include "daemon/net/uv_transport.h"
+#include "daemon/request/model_text.h"
 #include "daemon/request/server.h"
+#include "daemon/service/ending.h"
+#include "daemon/service/reach.h"
+#include "daemon/service/self_test.h"
+#include "daemon/service/sleeper.h"
+#include "daemon/service/threadpool.h"
 #include "daemon/service/trace_file.h"
+#include "daemon/worker/replica.h"
 
 /* Exit codes: <sysexits.h>'s, as service managers know them. */
 #define EXIT_DEVICE 75 /* EX_TEMPFAIL: a restart may help */
@@ -44,12 +45,14 @@ struct event_loop {
     uv_loop_t uv;
     struct server server;
     struct completion_queue completions;
-    struct replica_worker *replicas[SERVER_REPLICAS_MAX];
+    struct replica_worker
+        *replicas[SERVER_REPLICAS_MAX]; /* those of a model that sleeps have no worker */
     uint32_t replica_count;
     struct job_worker *jobs; /* NULL: no programs */
     struct uv_transports links;
     struct threadpool pool; /* the server's background */
     struct model_text texts[MODEL_LIST_MAX]; /* of each model */
+    struct sleeper sleeper;
     struct http_server front; /* HTTP */
     struct agent agent;
     struct trace_file trace_file;
@@ -99,7 +102,8 @@ int event_loop_listen_agent(struct event_loop *loop, const struct listener *list
                             struct error *error);
 /* Takes the socket over. */
 int event_loop_listen(struct event_loop *loop, const struct listener *listener, struct error *error);
-/* Takes the replicas over, starts their workers, and meanwhile reads the models' tokenizers. */
+/* Takes the replicas over, starts the workers that they have, and meanwhile reads the models'
+ * tokenizers. */
 int event_loop_start(struct event_loop *loop, const struct model_list *models,
                      struct replica_worker *const *replicas, uint32_t count, struct error *error);
 /* Takes the worker of jobs over; before event_loop_start(), which starts it. */

@@ -70,7 +70,7 @@ static uint64_t host_share(const struct options *options, uint32_t replicas)
 static uint64_t left_of(const struct models *models, const struct options *options, uint64_t bytes)
 {
     uint64_t most = 0;
-    for (uint32_t i = 0; i < models->device_count; i++)
+    for (uint32_t i = 0; i < models->device_count && !models->alone; i++)
         most = models->taken[i] > most ? models->taken[i] : most;
     bytes = bytes > options->gpu_memory_reserve ? bytes - options->gpu_memory_reserve : 0;
     if (options->gpu_memory_max && bytes > options->gpu_memory_max)
@@ -159,7 +159,8 @@ static int check(struct models *models, uint32_t index, bool free, struct gpu_mo
         rc = layout_choose(own, &facts, &layout, reason, error);
     if (rc)
         return rc;
-    take(models, &layout, ret_model);
+    if (!models->alone)
+        take(models, &layout, ret_model);
     models->layouts[index] = layout;
     if (free)
         log_line(LOG_NOTICE, "device", "%s%s%s", several ? own->served_model_name : "",
@@ -167,10 +168,21 @@ static int check(struct models *models, uint32_t index, bool free, struct gpu_mo
     return 0;
 }
 
+/* One that may sleep need not fit beside the others, and begins so. */
+static int check_either(struct models *models, uint32_t index, bool free,
+                        struct gpu_model *ret_model, struct error *error)
+{
+    models->alone = index > 0 && models->list.at[index]->sleep_after > 0;
+    int rc = check(models, index, free, ret_model, error);
+    models->asleep |= (uint32_t)models->alone << index;
+    models->alone = false;
+    return say_which(models, index, rc, error);
+}
+
 int models_check(struct models *models, uint32_t index, struct gpu_model *ret_model,
                  struct error *error)
 {
-    return say_which(models, index, check(models, index, false, ret_model, error), error);
+    return check_either(models, index, false, ret_model, error);
 }
 
 int models_layout(struct models *models, struct error *error)
@@ -179,7 +191,7 @@ int models_layout(struct models *models, struct error *error)
     int rc = 0;
     for (uint32_t i = 0; !rc && i < models->list.count; i++) {
         const struct options *own = models->list.at[i];
-        rc = say_which(models, i, check(models, i, true, &model, error), error);
+        rc = check_either(models, i, true, &model, error);
         if (!rc && own->context_max > model.context_max)
             log_line(LOG_WARNING, "sluiced",
                      "context-max is %" PRIu64 ", the model supports %u tokens: that holds",
@@ -199,6 +211,26 @@ struct opened {
     struct gpu_limits limits;
 };
 
+static int open_engine(const struct models *models, uint32_t index, const int *numbers,
+                       struct gpu_engine **ret_engine, struct gpu_model *ret_model,
+                       struct gpu_limits *ret_limits, struct error *error)
+{
+    const struct layout *layout = &models->layouts[index];
+    struct gpu_options options = gpu_options_of(models, index, numbers);
+    options.tp = layout->tp;
+    options.pp = layout->pp;
+    options.host_max = host_share(models->list.at[index], layout->dp);
+    return models->gpu->open(&options, ret_engine, ret_model, ret_limits, error);
+}
+
+/* For the sleeper: what is read does not change once all are open. */
+static int open_again(void *context, uint32_t index, const struct replica *replica,
+                      struct gpu_engine **ret_engine, struct gpu_model *ret_model,
+                      struct gpu_limits *ret_limits, struct error *error)
+{
+    return open_engine(context, index, replica->devices, ret_engine, ret_model, ret_limits, error);
+}
+
 static int open_replica(const struct models *models, uint32_t index, uint32_t number,
                         struct event_loop *loop, struct opened *opened, struct error *error)
 {
@@ -206,15 +238,11 @@ static int open_replica(const struct models *models, uint32_t index, uint32_t nu
     const uint32_t ranks = layout->tp * layout->pp;
     const int *numbers = models->numbers + number * ranks;
     const struct options *own = models->list.at[index];
-    struct gpu_options options = gpu_options_of(models, index, numbers);
     struct gpu_engine *engine;
-    options.tp = layout->tp;
-    options.pp = layout->pp;
-    options.host_max = host_share(own, layout->dp);
     if (opened->count == SERVER_REPLICAS_MAX)
         return error_limit(error, ERR_BAD_CONFIG, SERVER_REPLICAS_MAX, opened->count + 1,
                            "dp: at most %d replicas of all models together", SERVER_REPLICAS_MAX);
-    int rc = models->gpu->open(&options, &engine, &opened->model, &opened->limits, error);
+    int rc = open_engine(models, index, numbers, &engine, &opened->model, &opened->limits, error);
     if (rc)
         return rc;
     rc = replica_make(models->gpu, engine, &opened->model, &opened->limits, own, &loop->completions,
@@ -273,6 +301,10 @@ int models_open(struct models *models, struct event_loop *loop, struct error *er
         rc = open_model(models, i, loop, &opened, error);
     for (uint32_t i = 0; rc && i < opened.count; i++)
         replica_free(opened.replicas[i]);
+    const struct sleeper_opener opener = {.open = open_again, .context = models};
+    if (!rc)
+        sleeper_begin(&loop->sleeper, &loop->server, &models->list, &loop->completions, &opener,
+                      models->asleep);
     return rc ? rc : event_loop_start(loop, &models->list, opened.replicas, opened.count, error);
 }
 

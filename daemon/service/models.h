@@ -9,7 +9,7 @@
 #include "daemon/base/model_list.h"
 #include "daemon/base/option.h"
 #include "daemon/service/event_loop.h"
-#include "daemon/service/layout.h"
+#include "daemon/worker/layout.h"
 #include "protocol/base/error.h"
 
 struct models {
@@ -18,6 +18,9 @@ struct models {
     int numbers[GPU_DEVICES_MAX];
     uint32_t device_count; /* 0: as many as there are */
     struct layout layouts[MODEL_LIST_MAX];
+    uint32_t
+        asleep; /* a bit for each that begins so: sleep-after is set, and it is not the first */
+    bool alone; /* the others are looked away from */
     uint64_t
         taken[GPU_DEVICES_MAX]; /* of each of them, by the weights of models that have a layout */
     struct adapter_names adapters; /* of the first */
@@ -27,7 +30,7 @@ struct models {
 /* The device's module, and what of it may be used. */
 int models_find(struct models *models, const struct options *options, struct error *error);
 /* Model `index` by its files, and whether it goes on the devices, were they all ours, beside those
- * that were looked at before. */
+ * that were looked at before and stay awake. */
 int models_check(struct models *models, uint32_t index, struct gpu_model *ret_model,
                  struct error *error);
 /* How all of them lie on what is free now. */

@@ -15,7 +15,7 @@
 static bool healthy(const struct event_loop *loop, time_us now_us)
 {
     for (uint32_t i = 0; i < loop->replica_count; i++)
-        if (!worker_healthy(loop->replicas[i]->worker, now_us))
+        if (!loop->replicas[i]->base.api->healthy(&loop->replicas[i]->base, now_us))
             return false;
     const struct replica *jobs = loop->server.jobs.replica;
     return !jobs || jobs->api->healthy(jobs, now_us);
@@ -46,7 +46,7 @@ static void tell_loading(struct event_loop *loop, time_us now_us)
 {
     uint32_t progress = loop->replica_count ? 1000 : 0;
     for (uint32_t i = 0; i < loop->replica_count; i++) {
-        uint32_t one = worker_progress(loop->replicas[i]->worker);
+        uint32_t one = loop->replicas[i]->base.api->progress(&loop->replicas[i]->base);
         progress = one < progress ? one : progress;
     }
     if (progress != loop->loading_progress || loop->loading_moved_us == 0) {

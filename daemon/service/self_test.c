@@ -101,6 +101,8 @@ static size_t encode(unsigned char *buffer, size_t size, const struct server *se
     if (server->model_count == 0)
         return length + message_encode_control(buffer + length, size - length, FRAME_PROGRAMS, 0, 1, "", 0);
     for (uint32_t i = 0; i < server->model_count; i++) {
+        if (server->models[i].sleep.state != MODEL_AWAKE)
+            continue;
         submit.params.job =
             model_text_generates(server->models[i].text, NULL) ? JOB_EMBED : JOB_GENERATE;
         submit.params.model = server->models[i].names.names[0];
@@ -109,15 +111,23 @@ static size_t encode(unsigned char *buffer, size_t size, const struct server *se
     return length;
 }
 
+/* The first is one of them; without a model it is the list of programs. */
+static uint32_t count_awake(const struct server *server)
+{
+    uint32_t count = server->model_count == 0;
+    for (uint32_t i = 0; i < server->model_count; i++)
+        count += server->models[i].sleep.state == MODEL_AWAKE;
+    return count;
+}
+
 void self_test_ask(struct self_test *probe, struct server *server, time_us now_us)
 {
     const struct peer self = {.uid = geteuid(), .gid = getegid(), .admin = true, .via = "probe"};
     _Alignas(8) unsigned char bytes[512 * (MODEL_LIST_MAX + 1)]; /* names have 127 bytes at most */
     size_t length = encode(bytes, sizeof(bytes), server), room;
     self_test_close(probe, now_us);
-    *probe = (struct self_test){.transport.api = &self_test_api,
-                                .state = SELF_TEST_ASKED,
-                                .waits = server->model_count > 0 ? server->model_count : 1};
+    *probe = (struct self_test){
+        .transport.api = &self_test_api, .state = SELF_TEST_ASKED, .waits = count_awake(server)};
     probe->conn = session_accept(server, &probe->transport, &self, now_us);
     void *place = probe->conn ? conn_room(probe->conn, &room) : NULL;
     if (!place) { /* what the server sent, if anything, said why */

@@ -175,6 +175,9 @@ static int check_model(struct service *service, uint32_t index, struct error *er
     if (!rc) {
         printf("%s", index > 0 ? "\n" : "");
         print_model(service, options, &model);
+        if (service->models.asleep >> index & 1)
+            printf("sleep        begins asleep, and is loaded once the daemon is ready, where it "
+                   "fits\n");
         for (uint32_t i = 0; index == 0 && i < adapters->count; i++)
             printf("adapter      %s (%s)\n", adapters->at[i].name, adapters->at[i].directory);
         check_text_print(&text, options, stdout);

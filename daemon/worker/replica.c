@@ -12,7 +12,8 @@ static struct replica_worker *of(const struct replica *replica)
 
 static struct replica_room room(const struct replica *replica)
 {
-    return worker_room(of(replica)->worker);
+    const struct worker *worker = of(replica)->worker;
+    return worker ? worker_room(worker) : (struct replica_room){.ready = false};
 }
 
 static void send(struct replica *replica, struct seq *seq)
@@ -28,7 +29,9 @@ static void cancel(struct replica *replica, struct seq *seq)
 static uint32_t cached(const struct replica *replica, const struct prefix_key *keys, uint32_t count,
                        bool expected, uint32_t *ret_host)
 {
-    return worker_cached(of(replica)->worker, keys, count, expected, ret_host);
+    const struct worker *worker = of(replica)->worker;
+    *ret_host = 0;
+    return worker ? worker_cached(worker, keys, count, expected, ret_host) : 0;
 }
 
 static void expect(struct replica *replica, const struct prefix_key *keys, uint32_t count)
@@ -38,15 +41,19 @@ static void expect(struct replica *replica, const struct prefix_key *keys, uint3
 
 static void wake(struct replica *replica)
 {
-    worker_wake(of(replica)->worker);
+    if (of(replica)->worker)
+        worker_wake(of(replica)->worker);
 }
 
 static const struct stats_worker *stats(struct replica *replica)
 {
     struct replica_worker *self = of(replica);
-    const struct stats_worker *fresh = self->asked ? worker_snapshot(self->worker) : NULL;
+    const struct stats_worker *fresh =
+        self->asked && self->worker ? worker_snapshot(self->worker) : NULL;
     if (fresh) {
         self->last = *fresh;
+        if (self->slept)
+            stats_worker_merge(&self->last, &self->before);
         self->asked = false;
     }
     return &self->last;
@@ -55,10 +62,12 @@ static const struct stats_worker *stats(struct replica *replica)
 /* The copy is the worker's until it is told, so one question is on the way at a time. */
 static void ask_stats(struct replica *replica)
 {
+    struct replica_worker *self = of(replica);
     (void)stats(replica); /* an answer that nobody stayed for is no answer to this question */
-    if (!of(replica)->asked)
-        worker_ask_stats(of(replica)->worker);
-    of(replica)->asked = true;
+    bool there = self->worker && worker_state(self->worker) != WORKER_LOADING;
+    if (there && !self->asked)
+        worker_ask_stats(self->worker);
+    self->asked = there;
 }
 
 static bool stats_there(struct replica *replica)
@@ -69,24 +78,42 @@ static bool stats_there(struct replica *replica)
 
 static bool lacks(struct replica *replica)
 {
-    return worker_lacks(of(replica)->worker);
+    return of(replica)->worker && worker_lacks(of(replica)->worker);
 }
 
 static void yield(struct replica *replica)
 {
-    worker_yield(of(replica)->worker);
+    if (of(replica)->worker)
+        worker_yield(of(replica)->worker);
 }
 
 static void memory(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory)
 {
-    of(replica)->gpu->memory(of(replica)->engine, rank, ret_memory);
+    if (of(replica)->worker)
+        of(replica)->gpu->memory(of(replica)->engine, rank, ret_memory);
+    else
+        *ret_memory = (struct gpu_memory){0};
 }
 
-static void counters(const struct replica *replica, struct gpu_counters *ret_counters)
+static void add_counters(struct gpu_counters *sum, const struct gpu_counters *more)
 {
-    const struct replica_worker *self = of(replica);
+    sum->steps += more->steps;
+    sum->graph_steps += more->graph_steps;
+    sum->captures += more->captures;
+    sum->allocations += more->allocations;
+    sum->synchronizes += more->synchronizes;
+    sum->pageable_copies += more->pageable_copies;
+    sum->samplings += more->samplings;
+    sum->blocks_out += more->blocks_out;
+    sum->blocks_in += more->blocks_in;
+    sum->steps_ahead += more->steps_ahead;
+}
+
+/* Of the engine that it has. */
+static struct gpu_counters engine_counters(const struct replica_worker *self)
+{
     struct gpu_counters sum = {0};
-    for (uint32_t rank = 0; rank < replica->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < self->base.rank_count; rank++) {
         struct gpu_counters one = {0};
         self->gpu->counters(self->engine, rank, &one);
         if (rank == 0)
@@ -97,7 +124,14 @@ static void counters(const struct replica *replica, struct gpu_counters *ret_cou
             sum.pageable_copies += one.pageable_copies;
         }
     }
-    *ret_counters = sum;
+    return sum;
+}
+
+static void counters(const struct replica *replica, struct gpu_counters *ret_counters)
+{
+    const struct replica_worker *self = of(replica);
+    *ret_counters = self->worker ? engine_counters(self) : (struct gpu_counters){0};
+    add_counters(ret_counters, &self->counters);
 }
 
 static int adapter_load(struct replica *replica, uint32_t number, const struct gpu_adapter *adapter,
@@ -108,12 +142,16 @@ static int adapter_load(struct replica *replica, uint32_t number, const struct g
 
 static uint32_t progress(const struct replica *replica)
 {
-    return worker_progress(of(replica)->worker);
+    return of(replica)->worker ? worker_progress(of(replica)->worker) : 1000;
 }
 
 static bool healthy(const struct replica *replica, time_us now_us)
 {
-    return worker_healthy(of(replica)->worker, now_us);
+    const struct replica_worker *self = of(replica);
+    if (!self->worker || (self->waking && worker_state(self->worker) == WORKER_FAILED &&
+                          worker_failure(self->worker)->code != ERR_DEVICE))
+        return true;
+    return worker_healthy(self->worker, now_us);
 }
 
 static const struct replica_api replica_api = {.room = room,
@@ -133,12 +171,12 @@ static const struct replica_api replica_api = {.room = room,
                                                .progress = progress,
                                                .healthy = healthy};
 
-int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
-                 const struct gpu_model *model, const struct gpu_limits *limits,
-                 const struct options *options, struct completion_queue *completions,
-                 struct replica_worker **ret_replica, struct error *error)
+int replica_worker_make(const struct replica_worker *replica, struct gpu_engine *engine,
+                        const struct gpu_model *model, const struct gpu_limits *limits,
+                        const struct options *options, struct completion_queue *completions,
+                        struct worker **ret_worker, struct error *error)
 {
-    struct worker_options worker_options = {
+    const struct worker_options worker_options = {
         .sched = {.ttft_target_us = options->ttft_target,
                   .itl_target_us = options->itl_target,
                   .chunk_every = CHUNK_EVERY,
@@ -152,7 +190,17 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
                   .stall_us = KV_STALL_US},
         .step_timeout_us = options->step_timeout,
         .ranks = model->ranks,
+        .trace = replica->trace,
     };
+    return worker_create(replica->gpu, engine, model, limits, &worker_options, completions,
+                         ret_worker, error);
+}
+
+int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
+                 const struct gpu_model *model, const struct gpu_limits *limits,
+                 const struct options *options, struct completion_queue *completions,
+                 struct replica_worker **ret_replica, struct error *error)
+{
     struct replica_worker *replica = calloc(1, sizeof(*replica));
     if (!replica)
         return error_set(error, ERR_NO_MEMORY, "no memory for a replica");
@@ -163,10 +211,9 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
     int rc = 0;
     if (options->profile_steps > 0)
         rc = trace_make((uint32_t)options->profile_steps, model->ranks, &replica->trace, error);
-    worker_options.trace = replica->trace;
     if (!rc)
-        rc = worker_create(gpu, engine, model, limits, &worker_options, completions,
-                           &replica->worker, error);
+        rc = replica_worker_make(replica, engine, model, limits, options, completions,
+                                 &replica->worker, error);
     if (rc) {
         trace_free(replica->trace);
         free(replica);
@@ -174,6 +221,46 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
     }
     *ret_replica = replica;
     return 0;
+}
+
+/* Gauges are of now, and now there is nothing. */
+static void keep_figures(struct replica_worker *replica)
+{
+    replica->before = replica->last;
+    for (size_t i = 0; i < stats_table_count; i++)
+        if (stats_table[i].owner == STATS_WORKER && stats_table[i].kind == STATS_GAUGE)
+            *(uint64_t *)(void *)((char *)&replica->before + stats_table[i].offset) = 0;
+    replica->last = replica->before;
+    replica->slept = true;
+}
+
+struct worker *replica_detach(struct replica_worker *replica)
+{
+    struct worker *worker = replica->worker;
+    if (!worker)
+        return NULL;
+    const struct gpu_counters sum = engine_counters(replica);
+    add_counters(&replica->counters, &sum);
+    replica->asked = true; /* its last word */
+    (void)stats(&replica->base);
+    keep_figures(replica);
+    replica->worker = NULL;
+    replica->engine = NULL;
+    replica->asked = replica->waking = false;
+    return worker;
+}
+
+void replica_attach(struct replica_worker *replica, struct gpu_engine *engine,
+                    struct worker *worker)
+{
+    replica->engine = engine;
+    replica->worker = worker;
+    replica->waking = true;
+}
+
+enum worker_state replica_state(const struct replica_worker *replica)
+{
+    return replica->worker ? worker_state(replica->worker) : WORKER_STOPPED;
 }
 
 void replica_free(struct replica_worker *replica)

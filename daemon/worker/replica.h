@@ -14,7 +14,12 @@ struct replica_worker {
     struct replica base;
     const struct gpu_api *gpu;
     struct gpu_engine *engine; /* the worker's once that is made */
-    struct worker *worker;
+    struct worker *worker;     /* NULL while its model sleeps */
+    bool waking; /* its worker loads once more: that this fails is no illness, unless the device
+                    does */
+    bool slept;
+    struct stats_worker before; /* figures of the workers that it had */
+    struct gpu_counters counters;
     bool asked; /* for figures that are not there yet */
     struct stats_worker last;
     struct trace *trace; /* NULL: nothing is profiled */
@@ -26,5 +31,18 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
                  const struct gpu_model *model, const struct gpu_limits *limits,
                  const struct options *options, struct completion_queue *completions,
                  struct replica_worker **ret_replica, struct error *error);
+/* The worker of an engine that was opened for it anew; nothing runs yet. Any thread. */
+int replica_worker_make(const struct replica_worker *replica, struct gpu_engine *engine,
+                        const struct gpu_model *model, const struct gpu_limits *limits,
+                        const struct options *options, struct completion_queue *completions,
+                        struct worker **ret_worker, struct error *error);
+/* The worker, which has nothing and has ended or is about to, is the caller's to join and destroy:
+ * the replica has none then. NULL: it had none. */
+struct worker *replica_detach(struct replica_worker *replica);
+/* It has this one, made for it; the caller starts it. */
+void replica_attach(struct replica_worker *replica, struct gpu_engine *engine,
+                    struct worker *worker);
+/* WORKER_STOPPED where it has none. */
+enum worker_state replica_state(const struct replica_worker *replica);
 /* After worker_join(). NULL is allowed. */
 void replica_free(struct replica_worker *replica);

@@ -395,6 +395,9 @@ static void stop(struct worker *worker, time_us now_us)
         rank_group_stop(worker->group);
     worker->opened = false;
     atomic_store_explicit(&worker->busy_since_us, 0, memory_order_relaxed);
+    fill_gauges(worker);
+    worker->snapshot = worker->stats; /* the last there are */
+    atomic_store_explicit(&worker->snapshot_there, true, memory_order_release);
     if (worker_state(worker) != WORKER_FAILED)
         set_state(worker, WORKER_STOPPED);
     completion_control(worker->completions, COMPLETION_STOPPED);

@@ -180,7 +180,7 @@ START_TEST(what_is_asked_of_a_model_is_told_of_it)
     ck_assert_ptr_nonnull(strstr(asked(FRAME_HEALTH, ""), "\"models\":[\"rule\",\"other\"]"));
     head = asked(FRAME_STATS, "");
     ck_assert_ptr_nonnull(strstr(head, "\"models\":[{\"name\":\"rule\""));
-    ck_assert_ptr_nonnull(strstr(head, "{\"name\":\"other\",\"waiting\":0"));
+    ck_assert_ptr_nonnull(strstr(head, "{\"name\":\"other\",\"state\":\"awake\""));
 }
 END_TEST
 

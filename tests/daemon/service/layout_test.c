@@ -1,4 +1,4 @@
-#include "daemon/service/layout.h"
+#include "daemon/worker/layout.h"
 
 #include <string.h>
 

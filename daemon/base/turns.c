@@ -1,4 +1,4 @@
-#include "daemon/request/turns.h"
+#include "daemon/base/turns.h"
 
 #include <assert.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "daemon/service/layout.h"
+#include "daemon/worker/layout.h"
 
 #include <inttypes.h>
 #include <stdio.h>

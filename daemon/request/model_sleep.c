@@ -1,0 +1,358 @@
+#include "daemon/request/model_sleep.h"
+
+#include <inttypes.h>
+
+#include "daemon/request/request_table.h"
+#include "daemon/request/server.h"
+#include "protocol/base/log.h"
+
+const char *model_sleep_word(const struct served_model *model)
+{
+    static const char *const words[] = {[MODEL_AWAKE] = "awake",
+                                        [MODEL_RESTING] = "falling asleep",
+                                        [MODEL_FALLING] = "falling asleep",
+                                        [MODEL_ASLEEP] = "asleep",
+                                        [MODEL_WAKING] = "waking"};
+    return words[model->sleep.state];
+}
+
+static bool is_idle(const struct served_model *model)
+{
+    return model->waiting.count == 0 && model->running == 0;
+}
+
+/* What waits parked has no room for its results: waking would help nobody. */
+static bool wants_waking(const struct served_model *model)
+{
+    return model->waiting.level_bits != 0;
+}
+
+/* ---- down --------------------------------------------------------------------------------------
+ */
+
+static void fall(struct server *server, struct served_model *model, const char *why)
+{
+    model->sleep.state = MODEL_FALLING;
+    model->sleep.asked = false;
+    log_line(LOG_NOTICE, "model", "%s falls asleep: %s", model->info.id, why);
+    server->sleep_api->sleep(server->sleep_context, model->number);
+}
+
+static bool is_due(const struct model_sleep *sleep, time_us now_us)
+{
+    return sleep->after_us > 0 && now_us >= sleep->used_us + sleep->after_us;
+}
+
+static void tend_awake(struct server *server, struct served_model *model, time_us now_us)
+{
+    struct model_sleep *sleep = &model->sleep;
+    if (!is_idle(model)) {
+        sleep->used_us = now_us;
+        return;
+    }
+    if (sleep->lasting || server->phase == SERVER_LOADING)
+        return;
+    if (sleep->asked)
+        fall(server, model, "an admin asked for it");
+    else if (is_due(sleep, now_us))
+        fall(server, model, "nobody used it for sleep-after");
+}
+
+/* ---- who has the memory ------------------------------------------------------------------------
+ */
+
+static bool share_device(const struct served_model *a, const struct served_model *b)
+{
+    for (uint32_t i = 0; i < a->replica_count; i++)
+        for (uint32_t j = 0; j < b->replica_count; j++)
+            if (replica_shares_device(a->replicas[i], b->replicas[j]))
+                return true;
+    return false;
+}
+
+/* Whoever is on its way down makes room soon. */
+static bool one_leaves(const struct server *server, const struct served_model *model)
+{
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        const struct served_model *other = &server->models[i];
+        bool leaves = other->sleep.state == MODEL_RESTING || other->sleep.state == MODEL_FALLING;
+        if (leaves && share_device(model, other))
+            return true;
+    }
+    return false;
+}
+
+static bool lacks_memory(const struct model_sleep *sleep)
+{
+    return sleep->refused_us && sleep->refusal.code == ERR_DEVICE_MEMORY;
+}
+
+/* Whom it made way for is there, or wants nothing any more. */
+static bool is_repaid(const struct server *server, const struct model_sleep *sleep)
+{
+    const struct served_model *other = sleep->gave ? &server->models[sleep->gave - 1] : NULL;
+    return !other || (other->sleep.state != MODEL_WAKING &&
+                      (other->sleep.state != MODEL_ASLEEP || !wants_waking(other)));
+}
+
+/* Not while another is about to make room, or it would take back what it gave. */
+static bool may_try(const struct server *server, const struct served_model *model)
+{
+    if (!is_repaid(server, &model->sleep) || server->phase == SERVER_LOADING ||
+        server->phase == SERVER_FAILED)
+        return false;
+    return !lacks_memory(&model->sleep) || !one_leaves(server, model);
+}
+
+/* No other model has what it needs. */
+static bool is_refused_for_good(const struct server *server, const struct served_model *model,
+                                time_us now_us)
+{
+    const struct model_sleep *sleep = &model->sleep;
+    if (!sleep->refused_us || now_us - sleep->refused_us < MODEL_WAKE_MOST_US)
+        return false;
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        const struct served_model *other = &server->models[i];
+        if (other != model && other->sleep.state != MODEL_ASLEEP && !other->sleep.lasting &&
+            share_device(model, other))
+            return sleep->refusal.code != ERR_DEVICE_MEMORY;
+    }
+    return true;
+}
+
+/* ---- up ----------------------------------------------------------------------------------------
+ */
+
+static void wake(struct server *server, struct served_model *model)
+{
+    model->sleep.state = MODEL_WAKING;
+    model->sleep.gave = 0;
+    log_line(LOG_NOTICE, "model", "%s wakes: %" PRIu64 " sequences wait", model->info.id,
+             model->waiting.count);
+    server->sleep_api->wake(server->sleep_context, model->number);
+}
+
+/* All that waits for it ends with the reason. */
+static void refuse_waiting(struct server *server, struct served_model *model, time_us now_us)
+{
+    const struct error *error = &model->sleep.refusal;
+    struct seq *seq;
+    log_line(LOG_ERROR, "model", "%s cannot wake, and %" PRIu64 " sequences are refused: %s",
+             model->info.id, model->waiting.count, error->text);
+    waiting_unpark(&model->waiting);
+    while ((seq = waiting_first(&model->waiting))) {
+        waiting_remove(&model->waiting, seq);
+        seq->finish = FINISH_ERROR;
+        seq->failure = &model->sleep.refusal;
+        request_table_end(server, seq, now_us);
+    }
+    model->sleep.refused_us = model->sleep.retry_us = 0;
+    model->sleep.tries = 0;
+}
+
+static void tend_asleep(struct server *server, struct served_model *model, time_us now_us)
+{
+    struct model_sleep *sleep = &model->sleep;
+    if (!wants_waking(model))
+        return;
+    sleep->used_us = now_us;
+    if (is_refused_for_good(server, model, now_us))
+        refuse_waiting(server, model, now_us);
+    else if (now_us >= sleep->retry_us && may_try(server, model))
+        wake(server, model);
+}
+
+/* ---- making way --------------------------------------------------------------------------------
+ */
+/* Who has stayed, idle ones before busy ones, and of those who was used the longest ago, or is
+ * awake for the longest. */
+static struct served_model *find_leaver(struct server *server, const struct served_model *model,
+                                        time_us now_us)
+{
+    struct served_model *best = NULL;
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        struct served_model *other = &server->models[i];
+        const struct model_sleep *sleep = &other->sleep;
+        if (other == model || sleep->state != MODEL_AWAKE || sleep->lasting ||
+            now_us < sleep->since_us + server->options->model_stay || !share_device(model, other))
+            continue;
+        bool idle = is_idle(other);
+        if (!best || (idle && !is_idle(best)) ||
+            (idle == is_idle(best) && (idle ? sleep->used_us < best->sleep.used_us
+                                            : sleep->since_us < best->sleep.since_us)))
+            best = other;
+    }
+    return best;
+}
+
+static void make_way(struct server *server, const struct served_model *model, time_us now_us)
+{
+    struct served_model *leaver =
+        one_leaves(server, model) ? NULL : find_leaver(server, model, now_us);
+    if (leaver)
+        leaver->sleep.gave = model->number + 1;
+    if (leaver && is_idle(leaver)) {
+        fall(server, leaver, "another needs its memory");
+    } else if (leaver) {
+        leaver->sleep.state = MODEL_RESTING;
+        log_line(LOG_NOTICE, "model", "%s rests: %s needs its memory", leaver->info.id,
+                 model->info.id);
+    }
+}
+
+/* ---- the turn ----------------------------------------------------------------------------------
+ */
+
+/* One at a time, so that they do not take each other's memory half. */
+static void wake_early(struct server *server)
+{
+    struct served_model *next = NULL;
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        struct served_model *model = &server->models[i];
+        if (model->sleep.state == MODEL_WAKING)
+            return;
+        if (model->sleep.early && !next)
+            next = model;
+    }
+    if (!next || server->phase != SERVER_READY)
+        return;
+    next->sleep.early = false;
+    if (next->sleep.state == MODEL_ASLEEP)
+        wake(server, next);
+}
+
+void model_sleep_turn(struct server *server, time_us now_us)
+{
+    if (!server->sleep_api)
+        return;
+    wake_early(server);
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        struct served_model *model = &server->models[i];
+        struct model_sleep *sleep = &model->sleep;
+        if (sleep->state == MODEL_AWAKE)
+            tend_awake(server, model, now_us);
+        else if (sleep->state == MODEL_RESTING && model->running == 0)
+            fall(server, model, "another needs its memory");
+        else if (sleep->state == MODEL_ASLEEP)
+            tend_asleep(server, model, now_us);
+        if (sleep->state == MODEL_ASLEEP && lacks_memory(sleep) && wants_waking(model))
+            make_way(server, model, now_us);
+    }
+}
+
+static void earlier(time_us *due_us, time_us at_us)
+{
+    if (!*due_us || at_us < *due_us)
+        *due_us = at_us;
+}
+
+/* When the first of those that are awake has stayed for long enough. */
+static void stay_due(const struct server *server, const struct served_model *model, time_us *due_us)
+{
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        const struct served_model *other = &server->models[i];
+        time_us at_us = other->sleep.since_us + server->options->model_stay;
+        if (other != model && other->sleep.state == MODEL_AWAKE && at_us > server->turn_us)
+            earlier(due_us, at_us);
+    }
+}
+
+time_us model_sleep_due(const struct server *server)
+{
+    time_us due_us = 0;
+    for (uint32_t i = 0; server->sleep_api && i < server->model_count; i++) {
+        const struct served_model *model = &server->models[i];
+        const struct model_sleep *sleep = &model->sleep;
+        if (sleep->state == MODEL_AWAKE && sleep->after_us && is_idle(model) && !sleep->lasting)
+            earlier(&due_us, sleep->used_us + sleep->after_us);
+        if (sleep->state != MODEL_ASLEEP || !wants_waking(model))
+            continue;
+        if (may_try(server, model))
+            earlier(&due_us,
+                    sleep->retry_us > server->turn_us ? sleep->retry_us : server->turn_us + 1);
+        if (lacks_memory(sleep))
+            stay_due(server, model, &due_us);
+    }
+    return due_us;
+}
+
+/* ---- what is asked, and told -------------------------------------------------------------------
+ */
+
+int model_sleep_ask(struct server *server, struct served_model *model, struct error *error)
+{
+    if (!server->sleep_api || server->model_count == 0)
+        return error_set(error, ERR_UNSUPPORTED, "this daemon has no model that sleeps");
+    if (model->sleep.lasting)
+        return error_set(
+            error, ERR_UNSUPPORTED,
+            "%s does not sleep: adapters that were loaded while it runs (adapters-max) "
+            "would be lost",
+            model->info.id);
+    if (model->sleep.state == MODEL_AWAKE)
+        model->sleep.asked = true;
+    return 0;
+}
+
+void model_wake_ask(struct server *server, struct served_model *model, time_us now_us)
+{
+    model->sleep.asked = false;
+    model->sleep.used_us = now_us;
+    if (server->sleep_api && model->sleep.state == MODEL_ASLEEP && server->phase != SERVER_FAILED)
+        wake(server, model);
+}
+
+void model_slept(struct server *server, uint32_t number, time_us now_us)
+{
+    struct served_model *model = &server->models[number];
+    (void)now_us;
+    model->sleep.state = MODEL_ASLEEP;
+    model->sleep.sleeps_total++;
+    log_line(LOG_NOTICE, "model", "%s is asleep", model->info.id);
+    for (uint32_t i = 0; i < server->model_count; i++) /* there is memory now */
+        server->models[i].sleep.retry_us = 0;
+}
+
+void model_woke(struct server *server, uint32_t number, time_us now_us)
+{
+    struct served_model *model = &server->models[number];
+    struct model_sleep *sleep = &model->sleep;
+    *sleep = (struct model_sleep){.state = MODEL_AWAKE,
+                                  .after_us = sleep->after_us,
+                                  .lasting = sleep->lasting,
+                                  .used_us = now_us,
+                                  .since_us = now_us,
+                                  .refusal = sleep->refusal, /* sequences that ended have it */
+                                  .sleeps_total = sleep->sleeps_total,
+                                  .wakes_total = sleep->wakes_total + 1};
+    model->load = ++server->loads; /* nothing of what it had cached is there */
+    log_line(LOG_NOTICE, "model", "%s is awake", model->info.id);
+}
+
+static bool may_pass(int code)
+{
+    return code == ERR_DEVICE_MEMORY || code == ERR_NO_MEMORY || code == ERR_IO;
+}
+
+void model_wake_refused(struct server *server, uint32_t number, const struct error *error,
+                        time_us now_us)
+{
+    struct served_model *model = &server->models[number];
+    struct model_sleep *sleep = &model->sleep;
+    uint64_t wait_us = MODEL_WAKE_RETRY_US << (sleep->tries < 5 ? sleep->tries : 5);
+    sleep->state = MODEL_ASLEEP;
+    sleep->refusal = *error;
+    sleep->refusal.retry_after_ms = 1000;
+    if (!may_pass(error->code)) {
+        refuse_waiting(server, model, now_us);
+        return;
+    }
+    log_line(LOG_WARNING, "model", "%s cannot wake now: %s", model->info.id, error->text);
+    sleep->tries++;
+    sleep->retry_us =
+        now_us + (wait_us < MODEL_WAKE_RETRY_MOST_US ? wait_us : MODEL_WAKE_RETRY_MOST_US);
+    if (!sleep->refused_us && wants_waking(model))
+        sleep->refused_us = now_us;
+    if (error->code == ERR_DEVICE_MEMORY && wants_waking(model))
+        make_way(server, model, now_us);
+}

@@ -1,0 +1,287 @@
+#include "daemon/service/sleeper.h"
+
+#include <string.h>
+
+#include "protocol/base/log.h"
+
+static struct replica_worker *replica_at(const struct served_model *model, uint32_t index)
+{
+    return container_of(model->replicas[index], struct replica_worker, base);
+}
+
+static const struct served_model *model_of(const struct sleeper_model *of)
+{
+    return &of->sleeper->server->models[of->number];
+}
+
+/* ---- the thread --------------------------------------------------------------------------------
+ */
+
+static void close_parts(struct sleeper_model *of)
+{
+    for (uint32_t i = 0; i < of->count; i++) {
+        struct sleeper_part *part = &of->parts[i];
+        if (part->worker) {
+            worker_join(part->worker);
+            worker_destroy(part->worker); /* and its engine */
+        } else if (part->engine) {
+            part->replica->gpu->close(part->engine);
+        }
+        part->worker = NULL;
+        part->engine = NULL;
+    }
+}
+
+/* What is known of a model stays as it was told when it was served first. */
+static int check_same(const struct gpu_model *was, const struct gpu_model *is, struct error *error)
+{
+    bool same = was->vocab == is->vocab && was->hidden == is->hidden && was->layers == is->layers &&
+                was->block_tokens == is->block_tokens && was->context_max == is->context_max &&
+                was->kv_token_bytes == is->kv_token_bytes;
+    return same ? 0
+                : error_set(error, ERR_BAD_MODEL,
+                            "its files are not those that it was served from: restart the daemon");
+}
+
+static int open_part(struct sleeper_model *of, struct sleeper_part *part, struct error *error)
+{
+    const struct sleeper *sleeper = of->sleeper;
+    struct gpu_model model;
+    struct gpu_limits limits;
+    int rc = sleeper->opener.open(sleeper->opener.context, of->number, &part->replica->base,
+                                  &part->engine, &model, &limits, error);
+    if (!rc)
+        rc = check_same(&model_of(of)->info, &model, error);
+    if (!rc)
+        rc = replica_worker_make(part->replica, part->engine, &model, &limits, of->options,
+                                 sleeper->completions, &part->worker, error);
+    return rc;
+}
+
+static void *thread_main(void *argument)
+{
+    struct sleeper_model *of = argument;
+    (void)pthread_setname_np(pthread_self(), "sluice-sleep");
+    if (of->act == SLEEPER_CLOSING)
+        close_parts(of);
+    for (uint32_t i = 0; of->act == SLEEPER_OPENING && !of->error.code && i < of->count; i++)
+        if (open_part(of, &of->parts[i], &of->error))
+            close_parts(of);
+    atomic_store_explicit(&of->done, true, memory_order_release);
+    completion_control(of->sleeper->completions, COMPLETION_STOPPED);
+    completion_flush(of->sleeper->completions);
+    return NULL;
+}
+
+/* Without a thread the loop waits for it. */
+static void run(struct sleeper_model *of, enum sleeper_act act)
+{
+    of->act = act;
+    atomic_store_explicit(&of->done, false, memory_order_relaxed);
+    of->has_thread = pthread_create(&of->thread, NULL, thread_main, of) == 0;
+    if (!of->has_thread)
+        (void)thread_main(of);
+}
+
+/* ---- down --------------------------------------------------------------------------------------
+ */
+
+static void stop_workers(struct sleeper_model *of)
+{
+    const struct served_model *model = model_of(of);
+    of->act = SLEEPER_STOPPING;
+    for (uint32_t i = 0; i < model->replica_count; i++)
+        worker_stop(replica_at(model, i)->worker);
+}
+
+static void sleep_model(void *context, uint32_t number)
+{
+    struct sleeper *sleeper = context;
+    sleeper->models[number].falls = true;
+    stop_workers(&sleeper->models[number]);
+}
+
+/* A worker that failed to load says nothing when it has stopped but that. */
+static void close_stopped(struct sleeper_model *of)
+{
+    const struct served_model *model = model_of(of);
+    of->count = model->replica_count;
+    for (uint32_t i = 0; i < of->count; i++) {
+        struct replica_worker *replica = replica_at(model, i);
+        of->parts[i] = (struct sleeper_part){.replica = replica, .worker = replica_detach(replica)};
+    }
+    run(of, SLEEPER_CLOSING);
+}
+
+static void closed(struct sleeper_model *of, time_us now_us)
+{
+    struct server *server = of->sleeper->server;
+    of->act = SLEEPER_NONE;
+    if (of->falls)
+        model_slept(server, of->number, now_us);
+    else
+        model_wake_refused(server, of->number, &of->error, now_us);
+}
+
+/* ---- up ----------------------------------------------------------------------------------------
+ */
+
+static void wake_model(void *context, uint32_t number)
+{
+    struct sleeper *sleeper = context;
+    struct sleeper_model *of = &sleeper->models[number];
+    const struct served_model *model = model_of(of);
+    of->falls = false;
+    of->error.code = 0;
+    of->count = model->replica_count;
+    for (uint32_t i = 0; i < of->count; i++)
+        of->parts[i] = (struct sleeper_part){.replica = replica_at(model, i)};
+    run(of, SLEEPER_OPENING);
+}
+
+/* What cannot be started, or would come too late, is closed again. */
+static void give_up(struct sleeper_model *of, uint32_t from)
+{
+    const struct served_model *model = model_of(of);
+    for (uint32_t i = from; i < model->replica_count; i++)
+        worker_destroy(replica_detach(replica_at(model, i)));
+    for (uint32_t i = 0; i < from; i++)
+        worker_stop(replica_at(model, i)->worker);
+    of->act = SLEEPER_STOPPING;
+}
+
+static void opened(struct sleeper_model *of, time_us now_us)
+{
+    const struct server *server = of->sleeper->server;
+    const struct served_model *model = model_of(of);
+    if (of->error.code) {
+        closed(of, now_us);
+        return;
+    }
+    of->act = SLEEPER_LOADING;
+    for (uint32_t i = 0; i < of->count; i++) {
+        replica_attach(replica_at(model, i), of->parts[i].engine, of->parts[i].worker);
+        if (server->model_count > 1)
+            worker_share(of->parts[i].worker);
+        of->parts[i] = (struct sleeper_part){.worker = NULL};
+    }
+    if (server->phase == SERVER_FAILED) {
+        of->falls = true;
+        give_up(of, 0);
+    }
+    for (uint32_t i = 0; of->act == SLEEPER_LOADING && i < of->count; i++)
+        if (worker_start(replica_at(model, i)->worker, &of->error))
+            give_up(of, i);
+}
+
+/* How many of its workers are in that state. */
+static uint32_t count_of(const struct sleeper_model *of, enum worker_state state)
+{
+    const struct served_model *model = model_of(of);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < model->replica_count; i++)
+        count += replica_state(replica_at(model, i)) == state;
+    return count;
+}
+
+static void loaded(struct sleeper_model *of, time_us now_us)
+{
+    const struct served_model *model = model_of(of);
+    uint32_t failed = count_of(of, WORKER_FAILED);
+    if (count_of(of, WORKER_READY) == model->replica_count) {
+        of->act = SLEEPER_NONE;
+        for (uint32_t i = 0; i < model->replica_count; i++)
+            replica_at(model, i)->waking = false;
+        model_woke(of->sleeper->server, of->number, now_us);
+    } else if (failed > 0 && failed + count_of(of, WORKER_READY) == model->replica_count) {
+        for (uint32_t i = 0; i < model->replica_count; i++)
+            if (replica_state(replica_at(model, i)) == WORKER_FAILED)
+                of->error = *worker_failure(replica_at(model, i)->worker);
+        stop_workers(of);
+    }
+}
+
+/* ---- the turn ----------------------------------------------------------------------------------
+ */
+
+static bool tend(struct sleeper_model *of, time_us now_us)
+{
+    const struct served_model *model = model_of(of);
+    const enum sleeper_act act = of->act;
+    bool ended = of->has_thread && atomic_load_explicit(&of->done, memory_order_acquire);
+    if (ended)
+        (void)pthread_join(of->thread, NULL);
+    of->has_thread = of->has_thread && !ended;
+    bool done = !of->has_thread && atomic_load_explicit(&of->done, memory_order_acquire);
+    if (of->act == SLEEPER_STOPPING &&
+        count_of(of, WORKER_STOPPED) + count_of(of, WORKER_FAILED) == model->replica_count)
+        close_stopped(of);
+    else if (of->act == SLEEPER_CLOSING && done)
+        closed(of, now_us);
+    else if (of->act == SLEEPER_OPENING && done)
+        opened(of, now_us);
+    else if (of->act == SLEEPER_LOADING)
+        loaded(of, now_us);
+    return of->act != act;
+}
+
+bool sleeper_turn(struct sleeper *sleeper, time_us now_us)
+{
+    bool any = false;
+    for (uint32_t i = 0; sleeper->server && i < sleeper->server->model_count; i++)
+        if (sleeper->models[i].act != SLEEPER_NONE)
+            any |= tend(&sleeper->models[i], now_us);
+    return any;
+}
+
+bool sleeper_expects(const struct sleeper *sleeper, const struct replica_worker *replica)
+{
+    return sleeper->server && replica->waking && replica_state(replica) == WORKER_FAILED &&
+           worker_failure(replica->worker)->code != ERR_DEVICE;
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+static const struct sleep_api sleep_api = {.sleep = sleep_model, .wake = wake_model};
+
+/* Its engines were opened, for what they say, and nothing of them runs. */
+static void begin_asleep(struct served_model *model)
+{
+    model->sleep.state = MODEL_ASLEEP;
+    model->sleep.early = true;
+    for (uint32_t i = 0; i < model->replica_count; i++)
+        worker_destroy(replica_detach(replica_at(model, i)));
+}
+
+void sleeper_begin(struct sleeper *sleeper, struct server *server, const struct model_list *list,
+                   struct completion_queue *completions, const struct sleeper_opener *opener,
+                   uint32_t asleep)
+{
+    *sleeper = (struct sleeper){.server = server, .completions = completions, .opener = *opener};
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct options *options = list->at[i];
+        struct model_sleep *sleep = &server->models[i].sleep;
+        sleeper->models[i] =
+            (struct sleeper_model){.sleeper = sleeper, .number = i, .options = options};
+        sleep->after_us = options->sleep_after;
+        sleep->lasting = options->adapters_max > 0;
+        sleep->used_us = sleep->since_us = server->turn_us;
+        if (asleep >> i & 1)
+            begin_asleep(&server->models[i]);
+    }
+    server->sleep_api = &sleep_api;
+    server->sleep_context = sleeper;
+}
+
+void sleeper_end(struct sleeper *sleeper)
+{
+    for (uint32_t i = 0; sleeper->server && i < MODEL_LIST_MAX; i++) {
+        struct sleeper_model *of = &sleeper->models[i];
+        if (of->has_thread)
+            (void)pthread_join(of->thread, NULL);
+        of->has_thread = false;
+        if (of->sleeper)
+            close_parts(of); /* what was opened and did not become a replica's */
+    }
+}

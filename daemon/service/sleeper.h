@@ -1,0 +1,74 @@
+/* Carries out what daemon/request/model_sleep.h decides: the replicas of a model end and give back
+ * what they have, or are opened and loaded once more.
+ *
+ * Closing an engine and reading a model's configuration may take long: a thread does it, one at a
+ * time for each model, which has the engines meanwhile; replicas are the loop's and have none then.
+ * Weights are read from the model's files, which the system's cache has as far as there is memory.
+ *
+ * loop thread. sleeper_end() before the replicas are freed.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "daemon/base/model_list.h"
+#include "daemon/request/server.h"
+#include "daemon/worker/replica.h"
+
+/* How a replica of a model is opened. */
+struct sleeper_opener {
+    int (*open)(void *context, uint32_t model, const struct replica *replica,
+                struct gpu_engine **ret_engine, struct gpu_model *ret_model,
+                struct gpu_limits *ret_limits, struct error *error); /* any thread */
+    void *context;
+};
+
+enum sleeper_act {
+    SLEEPER_NONE,
+    SLEEPER_STOPPING,
+    SLEEPER_CLOSING,
+    SLEEPER_OPENING,
+    SLEEPER_LOADING
+};
+
+/* One of a model's replicas, while the thread has its engine. */
+struct sleeper_part {
+    const struct replica_worker *replica;
+    struct gpu_engine *engine;
+    struct worker *worker;
+};
+
+struct sleeper_model {
+    struct sleeper *sleeper;
+    uint32_t number;
+    const struct options *options; /* borrowed */
+    enum sleeper_act act;
+    bool falls; /* what follows is sleep: else `error` says why it could not wake */
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool done;
+    struct error error; /* code 0: none */
+    struct sleeper_part parts[SERVER_REPLICAS_MAX];
+    uint32_t count;
+};
+
+struct sleeper {
+    struct server *server;
+    struct completion_queue *completions;
+    struct sleeper_opener opener;
+    struct sleeper_model models[MODEL_LIST_MAX];
+};
+
+/* After the models are served. `asleep`: a bit for each that begins so; its workers were not
+ * started. Becomes the server's sleep_api. */
+void sleeper_begin(struct sleeper *sleeper, struct server *server, const struct model_list *list,
+                   struct completion_queue *completions, const struct sleeper_opener *opener,
+                   uint32_t asleep);
+/* Workers or threads have told of something. True: the server was told something. */
+bool sleeper_turn(struct sleeper *sleeper, time_us now_us);
+/* Whether this failure is a waking's, which ends nothing else. */
+bool sleeper_expects(const struct sleeper *sleeper, const struct replica_worker *replica);
+/* Waits for its threads, and gives back what they have. Zeroed memory is allowed. */
+void sleeper_end(struct sleeper *sleeper);

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Models that sleep and wake: sleep.sh SLUICED SLUICE. Asleep a model holds no device memory and its daemon is well; the
+# next request wakes it and has the answer that it had before. Of two of which one fits both are served while each is
+# asked all the time. Exit 1 if a check fails.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+
+sluiced=$1 sluice=$2
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # as in curl.sh
+scratch=$(mktemp -d)
+export SLUICE_SOCKET=$scratch/sluice.sock
+daemon=
+finish() {
+    [ -z "$daemon" ] || kill "$daemon" 2> /dev/null || true
+    rm -rf "$scratch"
+}
+trap finish EXIT
+
+failed=0
+check() { # NAME GOT WANTED
+    [ "$2" = "$3" ] && return
+    failed=$((failed + 1))
+    printf '%s: %s\n  instead of %s\n' "$1" "$2" "$3"
+}
+start() { # OPTIONS...
+    "$sluiced" "$@" --device cpu --http "unix:$scratch/http" 2> "$scratch/log" &
+    daemon=$!
+    for _ in $(seq 200); do
+        "$sluice" health > /dev/null 2>&1 && return 0
+        kill -0 "$daemon" 2> /dev/null || break
+        sleep 0.1
+    done
+    cat "$scratch/log"
+    exit 1
+}
+stop() {
+    kill "$daemon"
+    wait "$daemon"
+    check "the exit code" $? 0
+    daemon=
+}
+native() { "$sluice" generate --tokens 1,2,3,4 --max-tokens 24 --temperature 0 "$@" 2>&1; }
+state() { "$sluice" model "$1" | sed -n 's/^state *//p'; }
+becomes() { # MODEL STATE
+    for _ in $(seq 200); do
+        [ "$(state "$1")" = "$2" ] && return
+        sleep 0.05
+    done
+    check "the state of $1" "$(state "$1")" "$2"
+}
+figure() { "$sluice" stats --prometheus | grep -F "sluice_model_$1 " | sed 's/.* //'; }
+post() { curl -sS -X POST --max-time 20 --unix-socket "$scratch/http" "http://localhost$1"; }
+
+start --model demo=deploy/demo-model --model tiny=synthetic:tiny
+demo=$(native) tiny=$(native --model tiny)
+"$sluice" sleep tiny > /dev/null
+becomes tiny asleep
+check "weights of one that sleeps" "$(figure 'memory_bytes{model="tiny",kind="weights"}')" 0
+check "weights of the other" "$(("$(figure 'memory_bytes{model="demo",kind="weights"}')" > 0))" 1
+check "health says asleep, not ill" "$("$sluice" health --json | grep -c '"status":"ok".*"asleep":\["tiny"\]')" 1
+check "texts need no device" "$(curl -sS --unix-socket "$scratch/http" http://localhost/tokenize -H 'Content-Type: application/json' -d '{"model": "tiny", "prompt": "ab"}' | grep -c '"count":2')" 1
+check "and nobody woke it" "$(state tiny)" asleep
+check "a request wakes it" "$(native --model tiny)" "$tiny"
+check "it is awake" "$(state tiny)" awake
+check "it slept once" "$(figure 'sleeps_total{model="tiny"}')" 1
+check "its tokens count on" "$(figure 'generation_tokens_total{model="tiny"}')" 48
+check "a deadline holds while it wakes" "$(post /sleep/tiny > /dev/null; becomes tiny asleep; native --model tiny --deadline-ms 1 | grep -c -i deadline)" 1
+becomes tiny awake
+check "all sleep" "$(post /sleep | grep -c demo)" 1
+becomes demo asleep
+becomes tiny asleep
+check "vLLM's word for it" "$(curl -sS --unix-socket "$scratch/http" http://localhost/is_sleeping)" '{"is_sleeping":true}'
+check "the sum of all" "$("$sluice" stats --prometheus | grep -E '^sluice_memory_bytes\{kind="(weights|kv_held|scratch_held|graphs|pinned)"\}' | awk '{ sum += $2 } END { print sum }')" 0
+check "one wakes before it is asked" "$(post /wake_up/demo | grep -c -E 'waking|awake')" 1
+becomes demo awake
+check "none of that name" "$(post /sleep/none | grep -c 'there is no model none here')" 1
+check "both answer" "$(native) $(native --model tiny)" "$demo $tiny"
+"$sluice" sleep demo > /dev/null
+becomes demo asleep
+stop
+
+start --model a=synthetic:tiny --sleep-after 300ms
+a=$(native)
+becomes a asleep
+check "one that nobody used, woken" "$(native)" "$a"
+stop
+
+# Of 16 MiB each takes 10 with nothing that runs.
+start --model a=synthetic:tiny --model b=synthetic:tiny --slab-size 1MiB --gpu-memory-max 16MiB --gpu-memory-reserve 0 \
+    --sleep-after 1000s --model-stay 100ms --model-option b:seed=7
+a=$(native)
+check "the other begins asleep" "$(state b)" asleep
+b=$(native --model b)
+check "it has taken the place" "$(state a) $(state b)" "asleep awake"
+check "which of the models it is" "$(("$(native --model a | grep -c .)" == 1))" 1
+for _ in $(seq 6); do
+    for model in a b; do
+        (for _ in 1 2 3; do native --model $model; done) > "$scratch/$model.$_.$RANDOM" &
+    done
+done
+for job in $(jobs -p); do
+    [ "$job" = "$daemon" ] || wait "$job"
+done
+check "answers of a" "$(cat "$scratch"/a.* | sort -u)" "$a"
+check "answers of b" "$(cat "$scratch"/b.* | sort -u)" "$b"
+check "answers in all" "$(cat "$scratch"/a.* "$scratch"/b.* | wc -l)" 36
+check "how many wakes are no thrash" "$(("$(figure 'wakes_total{model="a"}')" < 20))" 1
+stop
+[ $failed = 0 ]
