@@ -27,7 +27,7 @@ START_TEST(requests_go_to_the_model_that_they_name)
     client_ask(&client, &ask);
     world_turn(&world);
     ck_assert_uint_eq(world.replica.count, 1);
-    ck_assert_uint_eq(world.beside.count, 1);
+    ck_assert_uint_eq(world.beside[0].count, 1);
     ask.id = 3;
     ask.model = "alias";
     client_ask(&client, &ask);
@@ -36,7 +36,7 @@ START_TEST(requests_go_to_the_model_that_they_name)
     client_ask(&client, &ask);
     world_turn(&world);
     ck_assert_uint_eq(world.replica.count, 2);
-    ck_assert_uint_eq(world.beside.count, 2);
+    ck_assert_uint_eq(world.beside[0].count, 2);
     world_finish(&world);
     ck_assert_uint_eq(beside()->requests, 2);
     ck_assert_uint_eq(beside()->prompt_tokens, 2);
@@ -56,7 +56,7 @@ START_TEST(what_is_named_and_not_there_is_refused)
     client_control(&client, FRAME_MODEL, 5, "{\"model\":\"nobody\"}");
     world_turn(&world);
     ck_assert_int_eq(client_error(&client), ERR_NOT_FOUND);
-    ck_assert_uint_eq(world.beside.count, 0);
+    ck_assert_uint_eq(world.beside[0].count, 0);
 }
 END_TEST
 
@@ -91,7 +91,7 @@ START_TEST(a_full_model_holds_up_nobody_of_the_other)
 {
     struct ask ask = one;
     world.replica.room = 2;
-    world.beside.room = 2;
+    world.beside[0].room = 2;
     ask.count = 8;
     client_ask(&client, &ask);
     world_turn(&world);
@@ -99,7 +99,7 @@ START_TEST(a_full_model_holds_up_nobody_of_the_other)
     ck_assert_uint_eq(world.server.models[0].waiting.count, 6);
     client_ask(&client, &other_one);
     world_turn(&world);
-    ck_assert_uint_eq(world.beside.count, 1);
+    ck_assert_uint_eq(world.beside[0].count, 1);
     ck_assert_uint_eq(beside()->waiting.count, 0);
     ck_assert_uint_eq(server_waiting(&world.server), 6);
     /* The other user has nothing on the second model, and takes no place of the first's. */
@@ -109,7 +109,7 @@ START_TEST(a_full_model_holds_up_nobody_of_the_other)
     world_turn(&world);
     ck_assert_uint_eq(world.replica.count, 2);
     ck_assert_uint_eq(beside()->owed, 0);
-    ck_assert_uint_eq(world.beside.count, 2);
+    ck_assert_uint_eq(world.beside[0].count, 2);
     world_finish(&world);
     ck_assert_uint_eq(done_count(&other), 3);
 }
@@ -118,7 +118,7 @@ END_TEST
 START_TEST(turns_are_kept_per_model)
 {
     struct ask ask = other_one;
-    world.beside.room = 1;
+    world.beside[0].room = 1;
     ask.count = 6;
     ask.max_tokens = 100;
     client_ask(&client, &ask);
@@ -133,7 +133,7 @@ START_TEST(turns_are_kept_per_model)
     client_ask(&other, &ask);
     world_step(&world, 100); /* the first of six ends */
     world_turn(&world);
-    ck_assert_uint_eq(world.beside.held[0]->user_id, 2000);
+    ck_assert_uint_eq(world.beside[0].held[0]->user_id, 2000);
     world_finish(&world);
 }
 END_TEST
@@ -142,7 +142,7 @@ START_TEST(a_connection_that_goes_leaves_both_models)
 {
     struct ask ask = other_one;
     ask.count = 4;
-    world.beside.room = 1;
+    world.beside[0].room = 1;
     client_ask(&client, &one);
     client_ask(&client, &ask);
     world_turn(&world);
@@ -186,13 +186,13 @@ END_TEST
 
 START_TEST(who_lacks_memory_has_it_from_other_models_of_the_device)
 {
-    world.beside.lack = true;
+    world.beside[0].lack = true;
     completion_control(&world.completions, COMPLETION_MEMORY);
     world_turn(&world);
     ck_assert_uint_eq(world.replica.yields, 1);
-    ck_assert_uint_eq(world.beside.yields, 0);
-    world.beside.base.devices[0] = 1; /* another device */
-    world.beside.lack = true;
+    ck_assert_uint_eq(world.beside[0].yields, 0);
+    world.beside[0].base.devices[0] = 1; /* another device */
+    world.beside[0].lack = true;
     completion_control(&world.completions, COMPLETION_MEMORY);
     world_turn(&world);
     ck_assert_uint_eq(world.replica.yields, 1);

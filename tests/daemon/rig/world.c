@@ -221,7 +221,8 @@ void world_step(struct world *world, uint32_t tokens)
 {
     world_turn(world); /* what waits is sent */
     step(world, &world->replica, tokens);
-    step(world, &world->beside, tokens);
+    for (uint32_t i = 0; i < WORLD_BESIDE; i++)
+        step(world, &world->beside[i], tokens);
     world_turn(world);
 }
 
@@ -255,7 +256,7 @@ void world_serve_beside(struct world *world, const char *names, uint32_t vocabul
 {
     struct error error;
     struct gpu_model model = world->server.models[0].info;
-    struct replica *replica = &world->beside.base;
+    struct replica *replica = &world->beside[world->server.model_count - 1].base;
     model.vocab = vocabulary;
     ck_assert_msg(server_serve_beside(&world->server, &model, names, model.context_max / 2,
                                       UINT64_MAX, &replica, 1, &error) == 0,
@@ -281,7 +282,8 @@ void world_make(struct world *world)
         server_init(&world->server, world->options, &world->completions, 1, world->now_us, &error),
         0);
     make_replica(world, &world->replica);
-    make_replica(world, &world->beside);
+    for (uint32_t i = 0; i < WORLD_BESIDE; i++)
+        make_replica(world, &world->beside[i]);
     struct replica *replica = &world->replica.base;
     server_serve(&world->server, &model, model.context_max, UINT64_MAX, "memory", &replica, 1);
 }

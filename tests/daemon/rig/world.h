@@ -15,6 +15,7 @@
 
 #define WORLD_HELD_MAX 8192
 #define WORLD_HIDDEN 4
+#define WORLD_BESIDE 3 /* further models, at most */
 
 struct world_replica {
     struct replica base;
@@ -42,7 +43,8 @@ struct world {
     struct options *options;
     struct completion_queue completions;
     struct server server;
-    struct world_replica replica, beside; /* of the model, and of another (world_serve_beside) */
+    struct world_replica replica,
+        beside[WORLD_BESIDE]; /* of the model, and of others (world_serve_beside) */
     time_us now_us;
 };
 
