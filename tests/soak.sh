@@ -5,6 +5,7 @@
 # Rounds of about 15 s. Between them nothing runs, and the daemon's counts must equal those of the clients: sequences
 # accepted, done, failed, cancelled, past their deadline. At the end its resident memory may be at most 2 MiB above
 # the first minute's, both with nothing running; under load it is what the load happens to need, and only told.
+# Beside the model stands a second, which sleeps whenever nobody asks for it and when it is told to.
 # Among them attackers: conversations whose template is expensive, floods of long conversations, a reader of all
 # positions' embeddings that does not read for seconds, and a flood at the highest priority.
 # Exit 1 when one of these does not hold, 77 under a sanitizer: its memory is not ours.
@@ -42,7 +43,7 @@ cat > "$folder/template" << 'END'
 END
 template=$(tr -d '\n' < "$folder/template")
 sed -i "0,/{/s##{\"chat_template\": \"${template//&/\\&}\",#" "$folder/model/tokenizer_config.json"
-"$build/daemon/sluiced" --model "$folder/model" --device cpu --socket "$SLUICE_SOCKET" --http "unix:$http" \
+"$build/daemon/sluiced" --model "first=$folder/model" --model second=synthetic:tiny --model-option second:sleep-after=600ms --device cpu --socket "$SLUICE_SOCKET" --http "unix:$http" \
     --queue-sequences 128 --sequences-max 24 --results-max 4MiB --kv-idle-release 500ms --cache-idle-release 500ms --log-level warning 2> "$folder/log" &
 daemon=$!
 until "$sluice" health > /dev/null 2>&1; do
@@ -98,6 +99,19 @@ file_client() { # NAME
     sed -E 's/.*"n":([0-9]+).*/\1/; s/^\{.*/1/' "$lines" | awk '{ n += $1 } END { print "accepted", n }'
     grep -oE '"finish_reason":"[a-z]+"' "$results" | cut -d'"' -f4 |
         sed -E 's/^(stop|length)$/done/; s/$/ 1/'
+}
+
+# The second model, and at times an admin that puts it to sleep; then it is left alone for long enough.
+second_client() { # NAME
+    local lines=$folder/$1.jsonl
+    for _ in $(seq "$(between 1 20)"); do
+        printf '{"tokens":[%d,2,3],"max_tokens":%d}\n' $((RANDOM % 256)) "$(between 1 40)"
+    done > "$lines"
+    [ "$(between 0 1)" -eq 0 ] || "$sluice" sleep second > "$folder/$1.text" || wrong "sleep: $(tail -1 "$folder/$1.text")"
+    "$sluice" generate --model second --file "$lines" --ignore-eos --json > "$folder/$1.out" 2> "$folder/$1.text" ||
+        wrong "generate: $(tail -1 "$folder/$1.text")"
+    printf 'accepted %d\ndone %d\n' "$(wc -l < "$lines")" "$(grep -cE '"finish_reason":"(stop|length)"' "$folder/$1.out")"
+    sleep "$(one_of 0 0.1 0.7 1)"
 }
 
 # A request that would go on for long: once its first tokens have come the client is gone, or is interrupted and cancels.
@@ -235,7 +249,7 @@ echo "soak of $seconds s, seed $seed"
 round=0 first_idle=0 first_peak=0 last_peak=0
 while [ $SECONDS -lt "$seconds" ]; do
     round=$((round + 1)) round_end=$((SECONDS + 14)) peak=0 clients=() number=0
-    for client in native_client native_client http_client file_client file_client fleeing_client fleeing_client onlooker \
+    for client in native_client native_client http_client second_client file_client file_client fleeing_client fleeing_client onlooker \
         expensive_attacker chat_attacker slow_attacker priority_attacker; do
         number=$((number + 1))
         again_and_again $client $number &
@@ -265,6 +279,7 @@ while [ $SECONDS -lt "$seconds" ]; do
     last_peak=$peak
 done
 
+"$sluice" stats --json | grep -qE '"name":"second"[^}]*"sleeps":[1-9][0-9]*,"wakes":[1-9]' || fail "the second model did not sleep and wake"
 grep -qE 'done [1-9].* cancelled [1-9].* deadline [1-9]' <<< "$has" || fail "some kind of end did not happen"
 "$sluice" stats --json | grep -oE '"(connections_total|refused_busy_total|preemptions_total|results_waited_total|owed_total|kv_(grown|shrunk)_total)":[0-9]+' |
     tr -d '"' | paste -sd' '
