@@ -113,7 +113,7 @@ ask_http() { # USER CURL'S OPTIONS AND URL
         grep -oE '"text":"[^"]*"|"code":"[^"]*"'
 }
 ask_tcp() { ask_http carol -H "Authorization: Bearer $1" http://127.0.0.1:8000/v1/completions; } # KEY
-ask_metrics() { curl -sS --max-time 20 "http://127.0.0.1:$1/metrics" | grep -q '^sluice_requests_total'; }
+ask_metrics() { curl -sS --max-time 20 "http://127.0.0.1:$1/metrics" | grep '^sluice_requests_total' > /dev/null; }
 check "HTTP is served on a socket beside the native one" is \
     "$(ask_http alice --unix-socket /run/sluice/http.sock http://localhost/v1/completions)" '"text":"802"'
 check "the HTTP socket is the group's" is "$(stat -c %a:%G /run/sluice/http.sock)" 660:sluice
@@ -189,6 +189,26 @@ configure example 'model = /usr/share/sluice/demo-model'
 systemctl start sluiced@example.socket
 check "the example model is served from where it lies" is "$(as alice sluice generate -i example --prompt '417+385=')" 802
 systemctl stop sluiced@{home,example}.{service,socket} 2> /dev/null
+
+# ---- two models, of which one sleeps
+
+configure two 'model = demo=/var/lib/sluice/demo' 'model = tiny=synthetic:tiny' 'model-option = tiny:sleep-after=2s'
+check "--check tells of both models" is "$(sluiced --config /etc/sluice/two.conf --check | grep -c '^model ')" 2
+systemctl start sluiced@two.socket
+check "the first of two models answers" is "$(as alice sluice generate -i two --prompt '417+385=')" 802
+tiny() { as alice sluice generate -i two --model tiny --tokens 1,2 --max-tokens 3 --ignore-eos; }
+first=$(tiny)
+check "and the second" grep -qE '^[0-9]+,[0-9]+,[0-9]+$' <<< "$first"
+check "the status names them" grep -q '^Serving demo and 1 more on ' <<< "$(value sluiced@two.service StatusText)"
+asleep() { sluice health -i two --json | grep -q "\"status\":\"ok\".*\"asleep\":\[$1\]"; }
+check "the one that nobody asks sleeps" holds 20 asleep '"tiny"'
+check "who is no admin puts none to sleep" fails as alice sluice sleep -i two demo
+check "root does" sluice sleep -i two demo
+check "and all sleep" holds 20 asleep '"demo","tiny"'
+check "the service is well" is "$(value sluiced@two.service ActiveState) $(value sluiced@two.service NRestarts)" 'active 0'
+check "a request wakes the first" is "$(as alice sluice generate -i two --prompt '417+385=')" 802
+check "and the second, which says what it said" is "$(tiny)" "$first"
+systemctl stop sluiced@two.{service,socket} 2> /dev/null
 
 # ---- reload
 
