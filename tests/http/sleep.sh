@@ -79,6 +79,18 @@ check "both answer" "$(native) $(native --model tiny)" "$demo $tiny"
 becomes demo asleep
 stop
 
+# Files that are gone when it is to wake are no end of the daemon.
+cp -r deploy/demo-model "$scratch/demo"
+start --model "demo=$scratch/demo" --model tiny=synthetic:tiny
+"$sluice" sleep > /dev/null
+becomes demo asleep
+mv "$scratch/demo" "$scratch/away"
+check "one that cannot be read is refused" "$(native | grep -c "bad_model: .*no such directory")" 1
+check "the other goes on, and the daemon is well" "$(native --model tiny) $("$sluice" health --json | grep -c '"status":"ok"')" "$tiny 1"
+mv "$scratch/away" "$scratch/demo"
+check "once it is there again it wakes" "$(native)" "$demo"
+stop
+
 start --model a=synthetic:tiny --sleep-after 300ms
 a=$(native)
 becomes a asleep
