@@ -45,12 +45,16 @@ static int check_size(int fd, uint64_t bytes, const char *what, struct error *er
     return 0;
 }
 
+int job_memory_check(int fd, uint64_t bytes, bool writable, const char *what, struct error *error)
+{
+    int rc = check_seals(fd, writable, what, error);
+    return rc ? rc : check_size(fd, bytes, what, error);
+}
+
 int job_memory_map(int fd, uint64_t bytes, bool writable, const char *what,
                    struct job_memory *ret_memory, struct error *error)
 {
-    int rc = check_seals(fd, writable, what, error);
-    if (!rc)
-        rc = check_size(fd, bytes, what, error);
+    int rc = job_memory_check(fd, bytes, writable, what, error);
     if (rc)
         return rc;
     void *address =

@@ -17,6 +17,8 @@ struct job_memory {
     uint64_t bytes;
 };
 
+/* Whether it may be mapped; what job_memory_map() looks at first. */
+int job_memory_check(int fd, uint64_t bytes, bool writable, const char *what, struct error *error);
 /* The descriptor stays the caller's, and may be closed once this returns. what: "inputs" or
  * "outputs", for errors, which are ERR_BAD_VALUE for what the client can mend. `bytes` is at
  * least 1. */

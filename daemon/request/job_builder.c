@@ -18,8 +18,9 @@ void request_tensors_free(struct request_tensors *tensors)
     if (!tensors)
         return;
     free(tensors->copy);
-    job_memory_unmap(&tensors->inputs);
-    job_memory_unmap(&tensors->outputs);
+    job_mappings_give(tensors->mappings, tensors->inputs);
+    job_mappings_give(tensors->mappings, tensors->outputs);
+    tensors->inputs = tensors->outputs = NULL;
     tensors->copy = NULL;
     tensors->bytes = 0;
 }
@@ -233,6 +234,7 @@ int job_builder_admit(struct job_builder *builder, const struct response_sink *s
                            source->outputs_bytes, builder->out_bytes);
     for (uint32_t i = 0; i < request->seq_count; i++)
         request->seqs[i].job->shared = shared;
+    request->tensors->user = sink->user->id;
     request->tensors->bytes = source->inputs_bytes + (shared ? builder->out_bytes : 0);
     int rc = admission_tensors(&server->limits, &server->load, &sink->user->load,
                                request->tensors->bytes, server_retry_ms(server), error);
@@ -256,11 +258,12 @@ static int take_memory(struct request_tensors *tensors, const struct job_builder
                        const struct job_source *source, struct error *error)
 {
     int rc = 0;
+    tensors->mappings = &builder->base.server->jobs.mappings;
     if (source->owned) {
         tensors->copy = source->owned;
     } else if (!source->payload) {
-        rc = job_memory_map(source->inputs_fd, source->inputs_bytes, false, "inputs",
-                            &tensors->inputs, error);
+        rc = job_mappings_take(tensors->mappings, tensors->user, source->inputs_fd, source->inputs_bytes,
+                               false, "inputs", &tensors->inputs, error);
     } else {
         tensors->copy = malloc(source->inputs_bytes);
         if (!tensors->copy)
@@ -269,8 +272,8 @@ static int take_memory(struct request_tensors *tensors, const struct job_builder
         memcpy(tensors->copy, source->payload, source->inputs_bytes);
     }
     if (!rc && source->outputs_bytes > 0)
-        rc = job_memory_map(source->outputs_fd, builder->out_bytes, true, "outputs",
-                            &tensors->outputs, error);
+        rc = job_mappings_take(tensors->mappings, tensors->user, source->outputs_fd, builder->out_bytes,
+                               true, "outputs", &tensors->outputs, error);
     return rc;
 }
 
@@ -283,8 +286,8 @@ int job_builder_place(struct job_builder *builder, const struct job_source *sour
     int rc = take_memory(tensors, builder, source, error);
     if (rc)
         return rc;
-    const unsigned char *inputs = tensors->copy ? tensors->copy : tensors->inputs.address;
-    unsigned char *outputs = tensors->outputs.address;
+    const unsigned char *inputs = tensors->copy ? tensors->copy : job_mapping_address(tensors->inputs);
+    unsigned char *outputs = job_mapping_address(tensors->outputs);
     for (uint32_t i = 0; i < request->seq_count; i++) {
         struct tensor_job *job = request->seqs[i].job;
         for (uint32_t j = 0; j < program->input_count; j++)

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "daemon/jobs/job.h"
-#include "daemon/jobs/memory.h"
+#include "daemon/jobs/mapping.h"
 #include "daemon/request/request_builder.h"
 #include "protocol/message_job.h"
 
@@ -19,7 +19,9 @@
 struct request_tensors {
     uint64_t bytes; /* what it counts in struct load */
     void *copy;     /* owned */
-    struct job_memory inputs, outputs;
+    struct job_mapping *inputs, *outputs; /* of these, which are borrowed */
+    struct job_mappings *mappings;
+    uint64_t user; /* whose they are */
 };
 void request_tensors_free(struct request_tensors *tensors); /* what it holds; NULL is allowed */
 

@@ -19,6 +19,7 @@
 #include "protocol/message.h"
 
 #define RETRY_MIN_MS 10u
+#define MAPPINGS_IDLE_BYTES ((uint64_t)1 << 30) /* of memory that clients share, kept for a second */
 #define RETRY_MAX_MS 10000u
 
 static void limits_from_options(struct server *server)
@@ -68,6 +69,7 @@ int server_init(struct server *server, const struct options *options,
         waiting_init(&server->models[i].waiting);
     }
     waiting_init(&server->jobs.waiting);
+    job_mappings_init(&server->jobs.mappings, MAPPINGS_IDLE_BYTES);
     deadlines_init(&server->deadlines);
     backlog_init(&server->backlog, 1);
     users_init(&server->users);
@@ -481,6 +483,7 @@ unsigned server_turn(struct server *server, time_us now_us)
     unsigned control = take_completions(server, now_us);
     if (control & COMPLETION_MEMORY)
         share_memory(server);
+    job_mappings_turn(&server->jobs.mappings, now_us);
     expire_deadlines(server, now_us);
     errands_expire(server, now_us);
     refuse_drained(server, now_us);
@@ -516,6 +519,9 @@ time_us server_due(const struct server *server)
     time_us texts_us = backlog_due(&server->backlog);
     if (texts_us && (!due_us || texts_us < due_us))
         due_us = texts_us;
+    time_us mappings_us = job_mappings_due(&server->jobs.mappings);
+    if (mappings_us && (!due_us || mappings_us < due_us))
+        due_us = mappings_us;
     time_us stats_us = server->stats_asked_us ? server->stats_asked_us + SERVER_STATS_US : 0;
     if (stats_us && (!due_us || stats_us < due_us))
         due_us = stats_us;
@@ -528,6 +534,7 @@ void server_destroy(struct server *server, time_us now_us)
     take_completions(server, now_us);
     tell_stats(server, now_us);
     assert(server->live_requests == 0 && server->encodings == 0);
+    job_mappings_destroy(&server->jobs.mappings);
     deadlines_destroy(&server->deadlines);
     backlog_destroy(&server->backlog);
     users_free(&server->users);

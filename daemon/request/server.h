@@ -24,6 +24,7 @@
 #include "daemon/base/option.h"
 #include "daemon/base/stats.h"
 #include "daemon/jobs/job_worker.h"
+#include "daemon/jobs/mapping.h"
 #include "daemon/net/conn.h"
 #include "daemon/request/admission.h"
 #include "daemon/request/backlog.h"
@@ -64,6 +65,7 @@ struct server_jobs {
     uint64_t running_bytes; /* what it holds */
     uint32_t running;
     struct waiting waiting;
+    struct job_mappings mappings; /* memory that clients share */
     double wait_us; /* as below */
     time_us left_us;
 };

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define SLICE ((uint64_t)256 << 10)
+#define PAGES ((uint64_t)64 << 10) /* that the kernel maps at once around one that is read */
 #define LOOKS 20000u /* before a thread sleeps: some tens of microseconds */
 
 struct slice {
@@ -31,6 +32,15 @@ struct copy_crew {
     pthread_t ids[COPY_CREW_MAX];
 };
 
+/* Pages that were not seen before are mapped one by one when they are written, and many at once when
+ * one is read: of fresh memory that clients share that is three quarters of a copy's time. */
+static void copy(void *to, const void *from, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes; at += PAGES)
+        (void)*((const volatile char *)to + at);
+    memcpy(to, from, bytes);
+}
+
 /* Whoever takes a number may read its slice: the number was stored after it. */
 static void take_slices(struct copy_crew *crew)
 {
@@ -39,7 +49,7 @@ static void take_slices(struct copy_crew *crew)
         if (number < 0)
             return;
         const struct slice *slice = &crew->slices[number];
-        memcpy(slice->to, slice->from, slice->bytes);
+        copy(slice->to, slice->from, slice->bytes);
         atomic_fetch_add_explicit(&crew->copied, 1, memory_order_release);
     }
 }
@@ -126,7 +136,7 @@ void copy_crew_close(struct copy_crew *crew)
 void copy_crew_add(struct copy_crew *crew, void *to, const void *from, uint64_t bytes)
 {
     if (!crew || bytes < SLICE) {
-        memcpy(to, from, bytes);
+        copy(to, from, bytes);
         return;
     }
     for (uint64_t at = 0; at < bytes; at += SLICE) {

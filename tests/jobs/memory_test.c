@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/jobs/memory.h"
+#include "daemon/jobs/mapping.h"
 #include "tests/jobs/daemon_suites.h"
 
 #define BYTES 10000
@@ -106,11 +106,97 @@ START_TEST(memory_is_mapped_or_refused_by_what_is_wrong)
 }
 END_TEST
 
+/* ---- mappings ----------------------------------------------------------------------------------
+ */
+
+#define LARGE ((uint64_t)2 << 20)
+
+static int share(uint64_t bytes, bool writable)
+{
+    int fd = memfd_create("test", MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes) == 0);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | (writable ? 0 : F_SEAL_WRITE)), 0);
+    return fd;
+}
+
+static struct job_mappings mappings;
+
+static struct job_mapping *take(uint64_t user, int fd, uint64_t bytes, bool writable)
+{
+    struct job_mapping *mapping = NULL;
+    struct error error;
+    ck_assert_msg(
+        !job_mappings_take(&mappings, user, fd, bytes, writable, "inputs", &mapping, &error), "%s",
+        error.text);
+    return mapping;
+}
+
+START_TEST(what_is_shared_again_is_the_same_mapping_for_its_user_alone)
+{
+    int first = share(LARGE, false), second = share(LARGE, false);
+    job_mappings_init(&mappings, 8 * LARGE);
+    struct job_mapping *a = take(1, first, LARGE, false);
+    ck_assert_ptr_eq(take(1, dup(first), LARGE / 2, false), a); /* beside the first */
+    job_mappings_give(&mappings, a);
+    job_mappings_give(&mappings, a);
+    ck_assert_ptr_eq(take(1, first, LARGE, false), a); /* and after it */
+    struct job_mapping *b = take(1, second, LARGE, false), *c = take(2, first, LARGE, false);
+    ck_assert(a != b && a != c && b != c);
+    ck_assert(job_mapping_address(a) != job_mapping_address(c));
+    job_mappings_give(&mappings, a);
+    job_mappings_give(&mappings, b);
+    job_mappings_give(&mappings, c);
+    ck_assert_ptr_null(job_mapping_address(NULL));
+    job_mappings_destroy(&mappings);
+}
+END_TEST
+
+START_TEST(memory_that_is_wrong_by_now_is_refused_although_it_is_mapped)
+{
+    struct job_mapping *mapping = NULL;
+    struct error error;
+    int fd = share(LARGE, true);
+    job_mappings_init(&mappings, 8 * LARGE);
+    job_mappings_give(&mappings, take(1, fd, LARGE, true));
+    ck_assert_int_eq(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8192), 0);
+    ck_assert_int_eq(job_mappings_take(&mappings, 1, fd, LARGE, true, "outputs", &mapping, &error),
+                     -ERR_BAD_VALUE);
+    ck_assert_ptr_null(mapping);
+    ck_assert_int_eq(job_mappings_take(&mappings, 1, -1, LARGE, true, "outputs", &mapping, &error),
+                     -ERR_BAD_VALUE);
+    job_mappings_destroy(&mappings);
+}
+END_TEST
+
+START_TEST(mappings_are_kept_for_a_while_and_not_too_many)
+{
+    int files[5];
+    job_mappings_init(&mappings, 3 * LARGE);
+    ck_assert_uint_eq(job_mappings_due(&mappings), 0);
+    for (int i = 0; i < 5; i++) {
+        files[i] = share(LARGE, true);
+        job_mappings_turn(&mappings, 1000 + (time_us)i);
+        job_mappings_give(&mappings, take(1, files[i], LARGE, true));
+    }
+    ck_assert_uint_eq(mappings.idle_count, 3);
+    ck_assert_uint_eq(mappings.idle_bytes, 3 * LARGE);
+    ck_assert_uint_eq(job_mappings_due(&mappings), 1002 + JOB_MAPPINGS_IDLE_US);
+    job_mappings_turn(&mappings, 1003 + JOB_MAPPINGS_IDLE_US);
+    ck_assert_uint_eq(mappings.idle_count, 1);
+    job_mappings_give(&mappings, take(1, files[0], LARGE / 4, true)); /* too small to be kept */
+    ck_assert_uint_eq(mappings.idle_count, 1);
+    job_mappings_destroy(&mappings);
+}
+END_TEST
+
 Suite *memory_suite(void)
 {
     Suite *suite = suite_create("memory");
     TCase *tests = tcase_create("memory");
     tcase_add_loop_test(tests, memory_is_mapped_or_refused_by_what_is_wrong, 0, KINDS);
+    tcase_add_test(tests, what_is_shared_again_is_the_same_mapping_for_its_user_alone);
+    tcase_add_test(tests, memory_that_is_wrong_by_now_is_refused_although_it_is_mapped);
+    tcase_add_test(tests, mappings_are_kept_for_a_while_and_not_too_many);
     suite_add_tcase(suite, tests);
     return suite;
 }
