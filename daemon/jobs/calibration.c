@@ -257,6 +257,7 @@ static void close_bench(struct bench *bench)
 /* What a sweep has learnt so far, and when it is to end. */
 struct pace {
     time_us end_us;
+    uint64_t pass_us;
     uint32_t points_left;
     double row_us; /* of the last point: of a row, or of an item of a program without rows; 0: none */
 };
@@ -282,6 +283,9 @@ static bool plan(const struct pace *pace, uint64_t rows, uint32_t least, uint32_
     }
     if (2 * least * job_us > left_us) /* one that is timed, and one that counts */
         return false;
+    const double longer = (double)pace->pass_us / job_us;
+    if (longer > *count)
+        *count = longer < JOBS_MAX ? (uint32_t)longer : JOBS_MAX;
     const double fit = share_us / ((1 + PASSES) * job_us);
     if (fit < least)
         *ret_passes = 1;
@@ -388,6 +392,7 @@ int calibration_run(const struct gpu_jobs_api *api, struct job_programs *program
         .chunk_count = doublings(range->chunk_min, range->chunk_max, CALIBRATION_CHUNKS_MAX),
         .lane_count = doublings(1, range->lanes_max, CALIBRATION_LANES_MAX)};
     struct pace pace = {.end_us = clock_now_us() + range->limit_us,
+                        .pass_us = range->pass_us,
                         .points_left = calibration->chunk_count * calibration->lane_count};
     for (uint32_t i = 0; i < calibration->chunk_count; i++)
         for (uint32_t j = 0; !rc && j < calibration->lane_count; j++) {

@@ -27,6 +27,7 @@ struct calibration_range {
     uint64_t chunk_min, chunk_max;
     uint32_t lanes_max;
     uint64_t data_min;    /* that goes through a point each way; more where its lanes hold more */
+    uint64_t pass_us;     /* and where it would take less than this */
     uint64_t staging_max; /* a point whose lanes hold more is left out */
     uint64_t limit_us;    /* of the sweep: what does not fit is made shorter, then left out */
 };

@@ -77,6 +77,7 @@ int jobs_calibrate(struct job_programs *programs, const struct options *options,
         .lanes_max = options->job_lanes * 4 < GPU_JOBS_LANES_MAX ? (uint32_t)options->job_lanes * 4
                                                                  : GPU_JOBS_LANES_MAX,
         .data_min = 16u << 20,
+        .pass_us = 30000,
         .staging_max = 512u << 20,
         .limit_us = SWEEP_US};
     struct calibration found;

@@ -8,8 +8,8 @@
 #include "gpu/kernels/spin/spin.h"
 #include "gpu/lanes/machine.h"
 
-/* Longer than the launches of all of them take. */
-#define KERNEL_NS UINT64_C(2000000)
+/* Much longer than the launches of all of them take: 256 took a millisecond. */
+#define KERNEL_NS UINT64_C(10000000)
 
 static int streams_turn(struct machine *machine, const void *argument, struct error *error)
 {

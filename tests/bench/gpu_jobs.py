@@ -142,7 +142,7 @@ def gaps(daemon, seconds):
 
 
 def beside_flood(build, start, prompts, *own):
-    options = ("--program", module(build, "affine"), *LARGE, *own)
+    options = ("--program", module(build, "affine"), *LARGE[:2], "--job-chunk", "8MiB", *own)  # which others wait for less
     with running(lambda *all_of: start("synthetic:llama-3.1-8b", *all_of), *options) as daemon:
         daemon.run(prompts(64, 128, 8))
         flooded(flood(daemon, 1))
