@@ -109,18 +109,22 @@ static const struct {
      "\"num_key_value_heads\":2,\"head_dim\":128,\"vocab_size\":151552,"
      "\"max_position_embeddings\":131072,\"rms_norm_eps\":1.5625e-7,\"attention_bias\":true,"
      "\"partial_rotary_factor\":0.5,\"dtype\":\"bfloat16\",\"rope_theta\":5000000}"},
-    {"glm-4-9b",
-     "{\"architectures\":[\"Glm4ForCausalLM\"],\"hidden_size\":4096,"
-     "\"intermediate_size\":13696,\"num_hidden_layers\":40,\"num_attention_heads\":32,"
-     "\"num_key_value_heads\":2,\"head_dim\":128,\"vocab_size\":151552,"
-     "\"max_position_embeddings\":32768,\"rms_norm_eps\":1e-5,\"attention_bias\":true,"
-     "\"partial_rotary_factor\":0.5,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
+    {"glm-4-9b", "{\"architectures\":[\"Glm4ForCausalLM\"],\"hidden_size\":4096,"
+                 "\"intermediate_size\":13696,\"num_hidden_layers\":40,\"num_attention_heads\":32,"
+                 "\"num_key_value_heads\":2,\"head_dim\":128,\"vocab_size\":151552,"
+                 "\"max_position_embeddings\":32768,\"rms_norm_eps\":1e-5,\"attention_bias\":true,"
+                 "\"partial_rotary_factor\":0.5,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
     {"starcoder2-7b",
      "{\"architectures\":[\"Starcoder2ForCausalLM\"],\"hidden_size\":4608,"
      "\"intermediate_size\":18432,\"num_hidden_layers\":32,\"num_attention_heads\":36,"
      "\"num_key_value_heads\":4,\"vocab_size\":49152,\"max_position_embeddings\":16384,"
      "\"norm_epsilon\":1e-5,\"hidden_act\":\"gelu_pytorch_tanh\",\"use_bias\":true,"
      "\"sliding_window\":4096,\"dtype\":\"bfloat16\",\"rope_theta\":1000000}"},
+    {"gemma-7b", "{\"architectures\":[\"GemmaForCausalLM\"],\"hidden_size\":3072,"
+                 "\"intermediate_size\":24576,\"num_hidden_layers\":28,\"num_attention_heads\":16,"
+                 "\"num_key_value_heads\":16,\"head_dim\":256,\"vocab_size\":256000,"
+                 "\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-6,\"hidden_act\":\"gelu\","
+                 "\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
     {"gemma-2-9b",
      "{\"architectures\":[\"Gemma2ForCausalLM\"],\"hidden_size\":3584,"
      "\"intermediate_size\":14336,\"num_hidden_layers\":42,\"num_attention_heads\":16,"

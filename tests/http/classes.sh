@@ -26,7 +26,7 @@ run() {
     grep -qF 'none for tokens' "$folder/said" || { cat "$folder/said"; echo "FAILED  sluice generate is refused otherwise"; exit 1; }
     daemon_stop
 }
-for name in llama mistral qwen2 qwen3 gemma2 gemma3; do
+for name in llama mistral qwen2 qwen3 gemma gemma2 gemma3; do
     run "$name"
 done
 run llama --cpu-devices 2 --tp 2

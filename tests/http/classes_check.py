@@ -27,6 +27,7 @@ MODELS = {
     "mistral": ("Mistral", "mistral", 5, {"problem_type": "multi_label_classification", "sliding_window": None}, "begin"),
     "qwen2": ("Qwen2", "qwen2", 3, {"id2label": {"0": "bad", "1": "so \"so\"", "2": "good"}}, None),
     "qwen3": ("Qwen3", "qwen3", 1, {"head_dim": HEAD_DIM, "sentence_transformers": {"activation_fn": IDENTITY}}, None),
+    "gemma": ("Gemma", "gemma", 2, {"head_dim": HEAD_DIM, "hidden_act": "gelu"}, "begin"),
     "gemma2": ("Gemma2", "gemma2", 2, {**GEMMA, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}, "begin"),
     "gemma3": ("Gemma3Text", "gemma3_text", 1, {**GEMMA, "problem_type": "regression",
                                                "sbert_ce_default_activation_function": SIGMOID}, "begin"),
@@ -77,7 +78,7 @@ def shapes(family, labels):
     for layer in range(LAYERS):
         at = f"model.layers.{layer}."
         for name in ("input_layernorm", "post_attention_layernorm",
-                     *(("pre_feedforward_layernorm", "post_feedforward_layernorm") if gemma else ())):
+                     *(("pre_feedforward_layernorm", "post_feedforward_layernorm") if gemma and family != "gemma" else ())):
             yield f"{at}{name}.weight", (HIDDEN,)
         for name, rows in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
             yield f"{at}self_attn.{name}_proj.weight", (rows * HEAD_DIM, HIDDEN)

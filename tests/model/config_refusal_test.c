@@ -18,19 +18,21 @@ static const struct refusal refusals[] = {
      "architectures: \"GPT2LMHeadModel\" is not supported (LlamaForCausalLM, MistralForCausalLM, "
      "Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, "
      "SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, Glm4ForCausalLM, "
-     "Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
+     "Starcoder2ForCausalLM, GemmaForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
      "Gemma3ForConditionalGeneration, MixtralForCausalLM, Qwen2MoeForCausalLM, "
      "Qwen3MoeForCausalLM, OlmoeForCausalLM, Glm4MoeForCausalLM and GptOssForCausalLM are)"},
     {"\"-architectures\":0,\"model_type\":\"gpt2\"",
      "model_type: \"gpt2\" is not supported (llama, mistral, qwen2, qwen3, phi3, granite, "
-     "smollm3, olmo2, glm, glm4, starcoder2, gemma2, gemma3_text, gemma3, mixtral, qwen2_moe, "
+     "smollm3, olmo2, glm, glm4, starcoder2, gemma, gemma2, gemma3_text, gemma3, mixtral, "
+     "qwen2_moe, "
      "qwen3_moe, olmoe, glm4_moe and gpt_oss are)"},
     {"\"-architectures\":0,\"-model_type\":0", "architectures: missing"},
     {"\"architectures\":[\"LlamaForTokenClassification\"]",
      "architectures: \"LlamaForTokenClassification\" is not supported (LlamaForCausalLM, "
      "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, "
      "GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, "
-     "Glm4ForCausalLM, Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
+     "Glm4ForCausalLM, Starcoder2ForCausalLM, GemmaForCausalLM, Gemma2ForCausalLM, "
+     "Gemma3ForCausalLM, "
      "Gemma3ForConditionalGeneration, MixtralForCausalLM, Qwen2MoeForCausalLM, "
      "Qwen3MoeForCausalLM, OlmoeForCausalLM, Glm4MoeForCausalLM and GptOssForCausalLM are)"},
     {"\"model_type\":\"mistral\"",
@@ -159,6 +161,12 @@ static const struct refusal refusals[] = {
      "attn_logit_softcapping: 0 is not a number from 0.001 to 1000000"},
     {GEMMA2 ",\"final_logit_softcapping\":\"30\"",
      "final_logit_softcapping: \"30\" is not a number from 0.001 to 1000000"},
+    {GEMMA ",\"hidden_act\":\"silu\"",
+     "hidden_act: \"silu\" is not supported for gemma (gelu and gelu_pytorch_tanh are)"},
+    {GEMMA ",\"hidden_act\":\"gelu\",\"query_pre_attn_scalar\":128",
+     "query_pre_attn_scalar: 128 is not supported for gemma"},
+    {GEMMA ",\"hidden_act\":\"gelu\",\"attn_logit_softcapping\":50",
+     "attn_logit_softcapping: 50 is not supported for gemma"},
     {GEMMA2 ",\"hidden_activation\":\"gelu\"",
      "hidden_activation: \"gelu\" is not supported (silu and gelu_pytorch_tanh are)"},
     {GEMMA2 ",\"query_pre_attn_scalar\":0",

@@ -35,6 +35,7 @@
 #define GLM "\"architectures\":[\"GlmForCausalLM\"],\"model_type\":\"glm\""
 #define GLM4 "\"architectures\":[\"Glm4ForCausalLM\"],\"model_type\":\"glm4\""
 #define STARCODER2 "\"architectures\":[\"Starcoder2ForCausalLM\"],\"model_type\":\"starcoder2\""
+#define GEMMA "\"architectures\":[\"GemmaForCausalLM\"],\"model_type\":\"gemma\""
 #define GEMMA2 "\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\""
 #define GEMMA3_TEXT "\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\""
 #define GEMMA3 "\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"model_type\":\"gemma3\""

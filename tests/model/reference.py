@@ -40,9 +40,9 @@ ARCHITECTURES = {
     "starcoder2": "Starcoder2ForCausalLM", "mixtral": "MixtralForCausalLM",
     "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "olmoe": "OlmoeForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM", "gpt_oss": "GptOssForCausalLM",
-    "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "gemma3": "Gemma3ForConditionalGeneration"}
+    "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "gemma3": "Gemma3ForConditionalGeneration"}
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "glm4_moe")
-PLUS_ONE = ("gemma2", "gemma3_text", "gemma3")  # norms multiply by 1 + weight
+PLUS_ONE = ("gemma", "gemma2", "gemma3_text", "gemma3")  # norms multiply by 1 + weight
 
 BASE = dict(
     vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -153,6 +153,8 @@ SPECS = [
     spec(64, "starcoder2-plain-f16", "starcoder2", "F16", LINEAR, 5, hidden_size=64, num_attention_heads=4,
          num_key_value_heads=2, head_dim=None, rms_norm_eps=None, norm_epsilon=1e-3, sliding_window=None,
          hidden_act="gelu_pytorch_tanh", use_bias=False, tie_word_embeddings=False),
+    spec(90, "gemma-default-bf16", "gemma", "BF16", DEFAULT, 4, hidden_size=16, **{**GEMMA, "hidden_act": "gelu", "hidden_activation": None}),
+    spec(91, "gemma-mqa-f16", "gemma", "F16", DEFAULT, 5, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, **GEMMA),
     spec(50, "gemma2-default-bf16", "gemma2", "BF16", DEFAULT, 4, hidden_size=16, sliding_window=16,
          query_pre_attn_scalar=48, attn_logit_softcapping=1.5, final_logit_softcapping=3.0, **GEMMA),
     spec(41, "gemma2-wide-f16", "gemma2", "F16", DEFAULT, 5, sliding_window=33, query_pre_attn_scalar=256,

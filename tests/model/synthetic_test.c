@@ -26,6 +26,7 @@ static const struct {
     {"synthetic:glm-4-9b-chat", 9399951360, 131072, 0},
     {"synthetic:glm-4-9b", 9400279040, 32768, 0},
     {"synthetic:starcoder2-7b", 7173923840, 16384, 4096},
+    {"synthetic:gemma-7b", 8537680896, 8192, 0},
     {"synthetic:gemma-2-9b", 9241705984, 8192, 4096},
     {"synthetic:gemma-3-4b", 3880263168, 131072, 1024},
     {"synthetic:mixtral-8x7b", 46702792704, 32768, 0},
@@ -102,7 +103,7 @@ START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
         "synthetic shape \"gpt-2\" is unknown (known: tiny, llama-3.2-1b, llama-3.1-8b, "
         "llama-3.1-70b, qwen2.5-7b, qwen3-0.6b, mistral-7b, phi-3-mini, phi-4, phi-4-mini, "
         "granite-3.1-8b, smollm3-3b, olmo-2-7b, glm-4-9b-chat, glm-4-9b, "
-        "starcoder2-7b, gemma-2-9b, gemma-3-4b, mixtral-8x7b, qwen3-30b-a3b, "
+        "starcoder2-7b, gemma-7b, gemma-2-9b, gemma-3-4b, mixtral-8x7b, qwen3-30b-a3b, "
         "qwen1.5-moe-a2.7b, olmoe-1b-7b, gpt-oss-20b, gpt-oss-tiny, tiny-wide)");
 }
 END_TEST

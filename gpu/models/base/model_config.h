@@ -52,6 +52,7 @@ struct model_config {
     float attention_softcap, logits_softcap; /* 0: none */
     bool qk_norm;                            /* RMSNorm over each head of q and k, before rope */
     bool qk_norm_wide;                       /* and over the whole of each */
+    bool norms_before; /* of Gemma: none stands behind attention and the MLP */
     bool tied;                               /* the output matrix is the embedding */
     bool classifies; /* a head of classes stands in place of the one for tokens
                         (gpu/models/class_head.h) */

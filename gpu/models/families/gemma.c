@@ -15,7 +15,8 @@ enum { TABLE_ROPE, TABLE_LOCAL };
 
 static void behind(struct build *b, value_id x, const char *norm, const struct model_config *c)
 {
-    build_norm(b, x, norm, NORM_RMS_PLUS_ONE, c->norm_eps);
+    if (!c->norms_before)
+        build_norm(b, x, norm, NORM_RMS_PLUS_ONE, c->norm_eps);
     build_add(b, x, 1);
 }
 
@@ -47,8 +48,8 @@ static void attention(struct build *b, const struct model_config *c, uint32_t la
 
 static void mlp(struct build *b, const struct model_config *c)
 {
-    value_id x = build_norm(b, b->list.residual, "pre_feedforward_layernorm", NORM_RMS_PLUS_ONE,
-                            c->norm_eps);
+    const char *norm = c->norms_before ? "post_attention_layernorm" : "pre_feedforward_layernorm";
+    value_id x = build_norm(b, b->list.residual, norm, NORM_RMS_PLUS_ONE, c->norm_eps);
     value_id up =
         build_matmul(b, x, SPLIT_ROWS, false,
                      PARTS({"mlp.gate_proj", c->intermediate}, {"mlp.up_proj", c->intermediate}));
@@ -146,20 +147,26 @@ static float embedding_scale(const struct model_config *config)
     return (float)ldexp(rint(ldexp(part, bits[config->dtype])), exponent - bits[config->dtype]);
 }
 
-int gemma_rules(const struct fields *fields, uint32_t pattern, struct model_config *config)
+int gemma_rules_plain(const struct fields *fields, struct model_config *config)
 {
-    double scalar = 256;
     int rc = kv_heads(fields, config);
     if (rc == 0)
         rc = decoder_head_dim(fields, config->head_dim, config);
     if (rc == 0)
         rc = field_flag(fields, "attention_bias", &config->qkv_bias);
+    config->o_bias = config->qkv_bias;
+    config->embedding_multiplier = embedding_scale(config);
+    return rc;
+}
+
+int gemma_rules(const struct fields *fields, uint32_t pattern, struct model_config *config)
+{
+    double scalar = 256;
+    int rc = gemma_rules_plain(fields, config);
     if (rc == 0)
         rc = field_number(fields, "query_pre_attn_scalar", 1, SCALAR_MAX, &scalar);
     if (rc == 0)
         rc = windows(fields, pattern, config);
-    config->o_bias = config->qkv_bias;
     config->attention_scale = (float)(1 / sqrt(scalar));
-    config->embedding_multiplier = embedding_scale(config);
     return rc;
 }

@@ -1,5 +1,6 @@
-/* What Gemma 2 and Gemma 3 share: a layer with norms of 1 + w before and behind attention and the
- * MLP, GELU, an embedding times the square root of its size, and keys of config.json. Any thread.
+/* What all of Gemma share: a layer with norms of 1 + w before and, from Gemma 2 on, behind
+ * attention and the MLP, GELU, an embedding times the square root of its size, and keys of
+ * config.json. Any thread.
  */
 #pragma once
 
@@ -16,6 +17,8 @@ void gemma_build(struct build *b, const struct model_config *config);
         .name = "final_logit_softcapping", .kind = KEY_RULE                                        \
     }
 
+/* Of sizes and of the embedding's scale; scores by the heads' size. */
+int gemma_rules_plain(const struct fields *fields, struct model_config *config);
 /* Every `pattern`-th layer sees all, the others a window, unless layer_types says otherwise. */
 int gemma_rules(const struct fields *fields, uint32_t pattern, struct model_config *config);
 /* A cap; null is none. */
