@@ -10,13 +10,24 @@ bool answer_items_begins(const struct answer_items *items, const struct answer_e
     return event->part != ANSWER_ARGUMENTS && items->list[items->count - 1].part != event->part;
 }
 
+/* With a zero byte behind it, which it need not have where it stands. */
+static char *copied(const char *text, size_t length)
+{
+    char *copy = malloc(length + 1);
+    if (copy) {
+        memcpy(copy, text, length);
+        copy[length] = '\0';
+    }
+    return copy;
+}
+
 static void begin(struct answer_items *items, const struct answer_event *event)
 {
     struct answer_item *list = realloc(items->list, (items->count + (size_t)1) * sizeof(*list));
     bool call = event->part == ANSWER_CALL;
     if (list)
         items->list = list;
-    char *name = list && call ? strndup(event->text, event->length) : NULL;
+    char *name = list && call ? copied(event->text, event->length) : NULL;
     items->failed |= !list || (call && !name);
     if (!items->failed)
         list[items->count++] =

@@ -71,6 +71,20 @@ START_TEST(a_response_is_a_list_of_items)
 }
 END_TEST
 
+/* Its name is cut out of a header, which goes on behind it, as far as there is memory for it. */
+START_TEST(a_call_by_a_channel_is_an_item)
+{
+    answer_form_find(&site.model_text.answer, "<|channel|><|message|>", site.model_text.tokenizer);
+    for (int spaces = 0; spaces < 512; spaces++) {
+        char script[640];
+        snprintf(script, sizeof script, "<|channel|>commentary to=functions.f%*sjson<|message|>{}",
+                 spaces + 1, "");
+        ck_assert_uint_eq(ask("/v1/responses", "{\"input\":\"q\"," R_TOOLS "}", script), 200);
+        has("\"name\":\"f\",\"arguments\":\"{}\"");
+    }
+}
+END_TEST
+
 /* The types of a stream's events, each in a row once. */
 static const char *types(void)
 {
@@ -260,6 +274,7 @@ Suite *lists_suite(void)
     TCase *tests = tcase_create("lists");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, a_response_is_a_list_of_items);
+    tcase_add_test(tests, a_call_by_a_channel_is_an_item);
     tcase_add_test(tests, a_response_streams_events_of_items);
     tcase_add_test(tests, a_message_is_a_list_of_blocks);
     tcase_add_test(tests, a_message_streams_events_of_blocks);
