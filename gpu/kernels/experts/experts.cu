@@ -93,7 +93,8 @@ bool experts_takes(const struct weight *w)
     bool groups = w->input.rounding == ROUNDING_GROUP;
     if (w->format <= FORMAT_F16)
         return weight_is_plain(w);
-    return w->scales.data && (w->scales.exponents || w->scales.dtype == DTYPE_F32) &&
+    bool exponents = w->scales.exponents && w->scales.k == PACKED_EXPONENT;
+    return w->scales.data && (w->scales.exponents ? exponents : w->scales.dtype == DTYPE_F32) &&
            (!groups || (w->input.group && !w->order)) && (!w->zeros || whole_is(w->format));
 }
 

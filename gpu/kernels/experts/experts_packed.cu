@@ -174,13 +174,16 @@ __device__ __forceinline__ float unit_sum(const struct weight &w, const uint8_t 
     return sum;
 }
 
-/* A lane's part of output n, and of the up of a gated one: a unit a turn. */
+/* A lane's part of row n, and of the `other` where there is one (w.n: none), which share their
+ * inputs: a unit a turn. */
 template <enum format FORMAT> struct units_sum {
     __device__ static void of(const struct experts_packed &p, uint32_t expert, uint32_t pair,
-                              uint32_t n, float &gate, float &up)
+                              uint32_t n, uint32_t other, float &gate, float &up)
     {
         const struct weight &w = p.a.w;
-        uint32_t row = packed_row(p.a, pair), other = p.a.gated ? w.n / 2 + n : n;
+        bool both = other < w.n;
+        uint32_t row = packed_row(p.a, pair);
+        other = both ? other : n;
         size_t x = (size_t)row * p.a.x_stride, end = x + w.k;
         const uint8_t *gates = packed_row_at(w, FORMAT, expert, n);
         const uint8_t *ups = packed_row_at(w, FORMAT, expert, other);
@@ -193,7 +196,7 @@ template <enum format FORMAT> struct units_sum {
             float scale = packed_x_scale(p, row, k);
             gate += unit_sum<FORMAT>(w, gates, gate_scales, k, values) * scale *
                     packed_scale(w, gate_scales, k);
-            if (p.a.gated)
+            if (both)
                 up += unit_sum<FORMAT>(w, ups, up_scales, k, values) * scale *
                       packed_scale(w, up_scales, k);
         }
@@ -217,10 +220,10 @@ struct numbers_sum {
         return sum;
     }
     __device__ static void of(const struct experts_packed &p, uint32_t expert, uint32_t pair,
-                              uint32_t n, float &gate, float &up)
+                              uint32_t n, uint32_t other, float &gate, float &up)
     {
         gate = row(p, expert, pair, n);
-        up = p.a.gated ? row(p, expert, pair, p.a.w.n / 2 + n) : 0;
+        up = other < p.a.w.n ? row(p, expert, pair, other) : 0;
     }
 };
 
@@ -231,9 +234,9 @@ __global__ void __launch_bounds__(PACKED_WARPS *WARP)
     grid_trigger();
     grid_wait();
     const struct experts_args &a = p.a;
-    uint32_t pairs = range_rows(a.rows) * a.top, outputs = a.gated ? a.w.n / 2 : a.w.n;
+    uint32_t pairs = range_rows(a.rows) * a.top, half = (a.w.n + 1) / 2;
     uint32_t n = blockIdx.x * PACKED_WARPS + threadIdx.x / WARP;
-    if (n >= outputs)
+    if (n >= half)
         return;
     for (uint32_t pair = blockIdx.y; pair < pairs; pair += gridDim.y) {
         uint32_t expert =
@@ -241,8 +244,10 @@ __global__ void __launch_bounds__(PACKED_WARPS *WARP)
         if (expert >= a.own.count)
             continue;
         float gate = 0, up = 0;
-        Sum::of(p, expert, pair, n, gate, up);
+        Sum::of(p, expert, pair, n, half + n, gate, up);
         experts_put(a, expert, pair, n, gate, up);
+        if (!a.gated && half + n < a.w.n)
+            experts_put(a, expert, pair, half + n, up, 0);
     }
 }
 
@@ -250,7 +255,7 @@ template <class Sum>
 static cudaError_t few_launch(const struct experts_packed *p, uint64_t pairs, cudaStream_t stream)
 {
     return launch(packed_few_kernel<Sum>,
-                  dim3(ceil_div(experts_outputs(&p->a), PACKED_WARPS),
+                  dim3(ceil_div((p->a.w.n + 1) / 2, PACKED_WARPS),
                        static_cast<unsigned>(pairs < PACKED_GRID ? pairs : PACKED_GRID)),
                   PACKED_WARPS * WARP, 0, stream, *p);
 }

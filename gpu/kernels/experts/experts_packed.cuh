@@ -10,7 +10,8 @@
 #include "gpu/kernels/matmul/e4m3.cuh"
 #include "gpu/kernels/matmul/whole.cuh"
 
-#define PACKED_UNIT 16 /* elements of a row that a thread takes at once */
+#define PACKED_UNIT 16     /* elements of a row that a thread takes at once */
+#define PACKED_EXPONENT 32 /* columns that have one exponent */
 
 struct experts_packed {
     struct experts_args a; /* x: rounded and in order; w has neither */
@@ -56,6 +57,8 @@ __device__ __forceinline__ size_t packed_scales_at(const struct weight &w, uint3
 
 __device__ __forceinline__ uint32_t packed_scale_column(const struct weight &w, uint32_t k)
 {
+    if (w.scales.exponents)
+        return k / PACKED_EXPONENT;
     return w.scales.k ? k / w.scales.k : 0;
 }
 
@@ -120,7 +123,7 @@ __device__ __forceinline__ float2 packed_pair(const uint4 &unit, int i, float ze
 {
     const uint32_t words[] = {unit.x, unit.y, unit.z, unit.w};
     if (FORMAT == FORMAT_E2M1)
-        return unpack(e2m1_widen2(words[i / 4] >> i % 4 * 8), DTYPE_F16);
+        return unpack(e2m1_pair(words[i / 4], i % 4), DTYPE_F16);
     if (FORMAT == FORMAT_U4) {
         uint32_t two = words[i / 4] >> i % 4 * 8;
         return make_float2(whole_number(two & 15) - zero, whole_number(two >> 4 & 15) - zero);

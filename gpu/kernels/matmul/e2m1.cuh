@@ -6,23 +6,26 @@
 
 #include "gpu/kernels/common/device.cuh"
 
-/* The two numbers of a byte as F16, which holds all of them exactly; the first in the low half.
- * Exponent and fraction stand where those of F16 do, 14 too low: a multiplication puts that right,
- * of what has no leading 1, too. */
-__device__ __forceinline__ uint32_t e2m1_widen2(uint32_t two)
+/* The high bytes of four numbers as F16, which holds all of them exactly in these: of the low half
+ * of the word, the first in the low byte. Magnitudes are looked up, signs put beside them. */
+__device__ __forceinline__ uint32_t e2m1_widen4(uint32_t four)
 {
-    uint32_t magnitude = (two & 0x07) << 9 | (two & 0x70) << 21;
-    uint32_t sign = (two & 0x08) << 12 | (two & 0x80) << 24;
-    __half2 placed;
-    *reinterpret_cast<uint32_t *>(&placed) = magnitude | sign;
-    __half2 value = __hmul2(placed, __float2half2_rn(16384.0f));
-    return *reinterpret_cast<uint32_t *>(&value);
+    uint32_t magnitudes = __byte_perm(0x3e3c3800, 0x46444240, four & 0x7777);
+    uint32_t signs =
+        __byte_perm(four, four << 4, 0x1504); /* of a nibble the topmost bit of a byte */
+    return magnitudes | (signs & 0x80808080);
+}
+
+/* Numbers 2 i and 2 i + 1 of a word as F16, the first in the low half. */
+__device__ __forceinline__ uint32_t e2m1_pair(uint32_t word, int i)
+{
+    return __byte_perm(e2m1_widen4(word >> i / 2 * 16), 0, i % 2 ? 0x3424 : 0x1404);
 }
 
 /* Of the low half of a byte. */
 __device__ __forceinline__ float e2m1_value(uint32_t half)
 {
-    return __half2float(__ushort_as_half(static_cast<uint16_t>(e2m1_widen2(half & 15))));
+    return __half2float(__ushort_as_half(static_cast<uint16_t>(e2m1_pair(half, 0))));
 }
 
 /* 2^-127 is less than what has a leading 1; 255 is no number, and refused while weights load. */
