@@ -274,16 +274,25 @@ static void layer_bench(const layer &l, const kind &of, uint32_t rows, enum skew
         MUST(cudaFree(const_cast<struct route *>(draw)));
 }
 
+/* "SHAPE:KIND", either left out: all. */
+static bool is_named(const char *name, const mixture &of, const kind *how)
+{
+    size_t length = strcspn(name, ":");
+    bool shape = !length || (strlen(of.name) == length && !memcmp(of.name, name, length));
+    return shape && (!how || !name[length] || !strcmp(how->name, name + length + 1));
+}
+
 void experts_bench(const char *name)
 {
     for (const mixture &of : mixtures) {
-        if (*name && strcmp(of.name, name))
+        if (!is_named(name, of, NULL))
             continue;
         layer l = layer_make(of);
         for (const kind &how : kinds)
             for (uint32_t rows : {1u, 8u, 64u, 256u, 2048u, 8192u})
                 for (enum skew skew : {UNIFORM, ZIPF, ALIKE})
-                    layer_bench(l, how, rows, skew);
+                    if (is_named(name, of, &how))
+                        layer_bench(l, how, rows, skew);
         printf("%-14s a dense product of %u rows: %.0f TFLOP/s\n", of.name, ROWS_MAX * of.top,
                dense_rate(l, ROWS_MAX * of.top));
         layer_free(l);

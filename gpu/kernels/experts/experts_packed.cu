@@ -286,6 +286,8 @@ cudaError_t experts_packed(const struct experts_args *args, cudaStream_t stream)
     p.each = each_of(&args->w);
     if (pairs == 0)
         return cudaSuccess;
+    if (bf16::experts_e2m1_can(args))
+        return bf16::experts_e2m1(args, stream);
     cudaError_t result = packed_prepare(args, &p, stream);
     if (result != cudaSuccess)
         return result;

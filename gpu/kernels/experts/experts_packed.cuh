@@ -22,7 +22,9 @@ struct experts_packed {
 
 #define EXPERTS_PACKED_OF_HALF                                                                     \
     bool experts_packed_tiles_can(const struct experts_packed *packed);                            \
-    cudaError_t experts_packed_tiles(const struct experts_packed *packed, cudaStream_t stream);
+    cudaError_t experts_packed_tiles(const struct experts_packed *packed, cudaStream_t stream);    \
+    bool experts_e2m1_can(const struct experts_args *args);                                        \
+    cudaError_t experts_e2m1(const struct experts_args *args, cudaStream_t stream);
 namespace bf16
 {
 EXPERTS_PACKED_OF_HALF
