@@ -25,7 +25,7 @@ uint32_t fuse_class_index(const struct fuse_class *class)
            (class->single ? 1 : 0);
 }
 
-/* The ops with split norms as two. */
+/* The ops with split norms as two, and what is between products that round as two more. */
 struct item {
     uint8_t kind;
     const struct op *op;
@@ -99,6 +99,55 @@ static void norms_split(struct pass *pass)
         pass->items[i].kind = OP_NORM_OUT;
         pass->items[i + 1].kind = OP_NORM_IN;
         pass->count++;
+    }
+}
+
+/* ---- inputs that are handed on rounded ---- */
+
+/* What gives the value that the product behind `last`, a norm or an activation, reads: a product,
+ * with an add before the norm. */
+static bool rounds_here(const struct pass *pass, uint32_t last)
+{
+    const bool norm = pass->items[last].kind == OP_NORM;
+    const struct item *items = pass->items + last, *add = items - 1;
+    const struct walk *walk = pass->walk;
+    if (last < 2 || last + 1 >= pass->count || items[1].kind != OP_MATMUL)
+        return false;
+    const struct op *giver_op = items[norm ? -2 : -1].op, *reader_op = items[1].op;
+    value_id value = items[0].op->out;
+    if (items[norm ? -2 : -1].kind != OP_MATMUL || (norm && add->kind != OP_ADD) ||
+        reader_op->in[0] != value || read_later(pass, last + 2, value) ||
+        (last + 2 < pass->count && items[2].kind == OP_ALL_GATHER))
+        return false;
+    struct matmul_args giver = walk_product(walk, giver_op);
+    struct matmul_args reader = walk_product(walk, reader_op);
+    if (reader.w.input.rounding == ROUNDING_NONE)
+        return false;
+    if (norm) {
+        if (add->op->scale.by != 1 || giver.y_dtype != DTYPE_F32 ||
+            items[0].op->in[0] != add->op->out || items[0].op->norm.kind == NORM_LAYER)
+            return false;
+        walk_add(walk, add->op, &giver);
+        walk_norm_out(walk, items[0].op, &giver);
+    } else {
+        walk_activate(walk, items[0].op, &giver);
+    }
+    giver.hands = reader.w.input;
+    reader.x_rounded = true;
+    return matmul_fuses(&giver) && matmul_fuses(&reader);
+}
+
+static void rounds_hand(struct pass *pass)
+{
+    for (uint32_t i = 0; i < pass->count; i++) {
+        bool may = pass->items[i].kind == OP_NORM || pass->items[i].kind == OP_ACTIVATION;
+        if (!may || !rounds_here(pass, i))
+            continue;
+        for (uint32_t j = pass->count + 1; j > i + 2; j--)
+            pass->items[j] = pass->items[j - 2];
+        pass->items[i + 1] = (struct item){OP_HAND_ROUNDED, pass->items[i + 3].op};
+        pass->items[i + 2] = (struct item){OP_TAKE_ROUNDED, pass->items[i + 3].op};
+        pass->count += 2;
     }
 }
 
@@ -192,8 +241,10 @@ int fuse_make(const struct program *program, const struct fuse_class *class, str
         if (program->ops[i].kind != OP_ADAPT || class->adapted)
             pass.items[pass.count++] = (struct item){program->ops[i].kind, &program->ops[i]};
     }
-    if (!program->plain)
+    if (!program->plain) {
         norms_split(&pass);
+        rounds_hand(&pass);
+    }
     int status = items_match(&pass, ret, error);
     free(pass.items);
     return status;

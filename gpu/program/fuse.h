@@ -9,7 +9,9 @@
  *
  * A norm between a product that adds to the residual and one that reads it can be done by the two:
  * it is split into NORM_OUT, what the first hands on, and NORM_IN, what the second still owes
- * (matmul.h).
+ * (matmul.h). Where the input of a product is rounded, what a product before makes of its result (a
+ * norm, an activation) may be handed on rounded: HAND_ROUNDED there, TAKE_ROUNDED before the reader.
+ * Both stand for the reader's op.
  */
 #pragma once
 

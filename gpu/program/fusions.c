@@ -14,6 +14,7 @@
 #include "gpu/kernels/step/null.h"
 #include "gpu/kernels/step/step_end.h"
 #include "gpu/program/attend.h"
+#include "gpu/program/hand.h"
 #include "gpu/program/mix.h"
 #include "gpu/program/norms.h"
 #include "protocol/base/minimum.h"
@@ -424,10 +425,20 @@ const struct fusion fusions[] = {
             OP_ROUND),
     SEVERAL(attend_heads_rope, 0, false, attend_heads_rope_can, OP_HEAD_NORM, OP_HEAD_NORM,
             OP_ROPE, OP_KV_WRITE, OP_ATTENTION),
+    SEVERAL(take_hand_norm, 2, false, NULL, OP_TAKE_ROUNDED, OP_MATMUL, OP_ADD, OP_NORM,
+            OP_HAND_ROUNDED),
+    SEVERAL(take_hand_activation, 2, false, NULL, OP_TAKE_ROUNDED, OP_MATMUL, OP_ACTIVATION,
+            OP_HAND_ROUNDED),
+    SEVERAL(hand_norm, 1, false, NULL, OP_MATMUL, OP_ADD, OP_NORM, OP_HAND_ROUNDED),
     SEVERAL(norms_reduce_behind_add_norm, 3, false, norms_reduce_behind_add_norm_can, OP_ALL_REDUCE,
             OP_NORM, OP_ADD, OP_NORM),
     SEVERAL(norms_reduce_behind_add_norm, 3, false, norms_reduce_behind_add_norm_can, OP_ALL_REDUCE,
             OP_NORM, OP_ADD, OP_ROUND),
+    SEVERAL(hand_activation, 1, false, NULL, OP_MATMUL, OP_ACTIVATION, OP_HAND_ROUNDED),
+    SEVERAL(take_add, 2, false, take_add_can, OP_TAKE_ROUNDED, OP_MATMUL, OP_ADD),
+    SEVERAL(take_activation, 2, false, take_activation_can, OP_TAKE_ROUNDED, OP_MATMUL,
+            OP_ACTIVATION),
+    SEVERAL(take, 0, false, NULL, OP_TAKE_ROUNDED, OP_MATMUL),
     SEVERAL(matmul_add_norm_out, 1, false, NULL, OP_MATMUL, OP_ADD, OP_NORM_OUT),
     SEVERAL(norm_in_matmul_activation, 2, false, norm_in_matmul_activation_can, OP_NORM_IN,
             OP_MATMUL, OP_ACTIVATION),

@@ -130,6 +130,7 @@ void walk_norm_out(const struct walk *walk, const struct op *norm, struct matmul
         .out_stride = norm->norm.size,
         .weight_dtype = walk->program->weights->vector,
         .offset = walk_offset(norm),
+        .eps = norm->norm.eps,
     };
 }
 

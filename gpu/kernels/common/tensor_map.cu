@@ -40,10 +40,10 @@ cudaError_t tensor_map(CUtensorMap *map, const void *data, enum dtype dtype, uin
 }
 
 cudaError_t tensor_map_bytes(CUtensorMap *map, const void *data, uint32_t rows, uint32_t bytes,
-                             uint32_t box_bytes)
+                             uint32_t stride, uint32_t box_bytes, uint32_t box_rows)
 {
-    cuuint64_t sizes[] = {bytes, rows}, strides[] = {bytes};
-    cuuint32_t box[] = {box_bytes, 64}, steps[] = {1, 1};
+    cuuint64_t sizes[] = {bytes, rows}, strides[] = {stride};
+    cuuint32_t box[] = {box_bytes, box_rows}, steps[] = {1, 1};
     CUresult result =
         encode()(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void *>(data), sizes, strides,
                  box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,

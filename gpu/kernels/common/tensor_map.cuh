@@ -15,8 +15,8 @@ bool tensor_map_can();
 cudaError_t tensor_map(CUtensorMap *map, const void *data, enum dtype dtype, uint32_t rows,
                        uint32_t k, uint32_t stride, uint32_t box_rows);
 
-/* A matrix of bytes, [rows][bytes], without gaps, `bytes` a multiple of 16 from such a base. A box
- * has 64 rows of `box_bytes`, 64 or 128, each; unit u of 16 bytes of row r is at
- * u ^ (r / 2 % 4) of 64, u ^ (r % 8) of 128. Zeros beyond it, likewise. */
+/* A matrix of bytes, [rows][bytes], rows `stride` apart, a multiple of 16 from such a base. A box
+ * has `box_rows` rows, up to 256, of `box_bytes`, 64 or 128, each; unit u of 16 bytes of row r is
+ * at u ^ (r / 2 % 4) of 64, u ^ (r % 8) of 128. Zeros beyond it, likewise. */
 cudaError_t tensor_map_bytes(CUtensorMap *map, const void *data, uint32_t rows, uint32_t bytes,
-                             uint32_t box_bytes);
+                             uint32_t stride, uint32_t box_bytes, uint32_t box_rows);

@@ -45,7 +45,7 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
 #define WGMMA_56 WGMMA_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define WGMMA_64 WGMMA_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
 #define WGMMA_96                                                                                   \
-    WGMMA_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                  \
+    WGMMA_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                   \
              "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define WGMMA_112                                                                                  \
     WGMMA_96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
@@ -66,6 +66,24 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
 #define WGMMA_TEXT(columns)                                                                        \
     "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." HALF_PTX "." HALF_PTX " {"
 
+/* c = a b, + c where `add`, of numbers of 8 bits, 32 along k: both in shared memory along it. */
+#define WGMMA_4 "%0,%1,%2,%3"
+#define WGMMA_8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define WGMMA_C4(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
+#define WGMMA_EIGHT(registers, outputs, a_number, b_number, add_number, columns)                   \
+    __device__ __forceinline__ void wgmma_eight(float(&c)[registers], uint64_t a, uint64_t b,      \
+                                                int add)                                           \
+    {                                                                                              \
+        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #add_number                          \
+                     ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns                             \
+                     "k32.f32.e4m3.e4m3 {" WGMMA_##registers "}, %" #a_number ", %" #b_number      \
+                                                             ", add, 1, 1;\n}\n"                   \
+                     : outputs                                                                     \
+                     : "l"(a), "l"(b), "r"(add));                                                  \
+    }
+WGMMA_EIGHT(4, WGMMA_C4(c), 4, 5, 6, "8")
+WGMMA_EIGHT(8, WGMMA_C8(c, 0), 8, 9, 10, "16")
+
 namespace HALF
 {
 
@@ -73,12 +91,12 @@ namespace HALF
  * per warp) = a b, + c where `add`: a in shared memory along k, b along k. Operands of the text are
  * numbers: behind those of c come a, b and add. */
 #define WGMMA_MULTIPLY(registers, b_number, add_number, columns)                                   \
-    __device__ __forceinline__ void wgmma_multiply(float (&c)[registers], uint64_t a, uint64_t b,  \
+    __device__ __forceinline__ void wgmma_multiply(float(&c)[registers], uint64_t a, uint64_t b,   \
                                                    int add)                                        \
     {                                                                                              \
         asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #add_number                          \
-                     ", 0;\n" WGMMA_TEXT(columns) WGMMA_##registers "}, %" #registers              \
-                     ", %" #b_number ", add, 1, 1, 0, 0;\n}\n"                                     \
+                     ", 0;\n" WGMMA_TEXT(columns) WGMMA_##registers                                \
+                     "}, %" #registers ", %" #b_number ", add, 1, 1, 0, 0;\n}\n"                   \
                      : WGMMA_C##registers(c)                                                       \
                      : "l"(a), "l"(b), "r"(add));                                                  \
     }
@@ -90,7 +108,7 @@ WGMMA_MULTIPLY(112, 113, 114, "224")
 
 /* c += a b: a in registers (layout of mma_half's a), b in shared memory along its columns. */
 __device__ __forceinline__ void wgmma_values_step(float (&c)[64], uint32_t a0, uint32_t a1,
-                                                     uint32_t a2, uint32_t a3, uint64_t b)
+                                                  uint32_t a2, uint32_t a3, uint64_t b)
 {
     asm volatile(WGMMA_TEXT("128") WGMMA_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;\n"
                  : WGMMA_C64(c)
@@ -98,7 +116,7 @@ __device__ __forceinline__ void wgmma_values_step(float (&c)[64], uint32_t a0, u
 }
 
 __device__ __forceinline__ void wgmma_values_step(float (&c)[32], uint32_t a0, uint32_t a1,
-                                                    uint32_t a2, uint32_t a3, uint64_t b)
+                                                  uint32_t a2, uint32_t a3, uint64_t b)
 {
     asm volatile(WGMMA_TEXT("64") WGMMA_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;\n"
                  : WGMMA_C32(c)
@@ -107,12 +125,13 @@ __device__ __forceinline__ void wgmma_values_step(float (&c)[32], uint32_t a0, u
 
 /* c = a b, + c where `add`: a in registers (layout of mma_half's a), b in shared memory along k. */
 #define WGMMA_REGISTERS(registers, a0, a1, a2, a3, b_number, add_number, columns)                  \
-    __device__ __forceinline__ void wgmma_registers(float (&c)[registers],                         \
-                                                    const uint32_t (&a)[4], uint64_t b, int add)   \
+    __device__ __forceinline__ void wgmma_registers(float(&c)[registers], const uint32_t(&a)[4],   \
+                                                    uint64_t b, int add)                           \
     {                                                                                              \
         asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #add_number                          \
                      ", 0;\n" WGMMA_TEXT(columns) WGMMA_##registers "}, {%" #a0 ",%" #a1 ",%" #a2  \
-                     ",%" #a3 "}, %" #b_number ", add, 1, 1, 0;\n}\n"                              \
+                                                                    ",%" #a3 "}, %" #b_number      \
+                                                                    ", add, 1, 1, 0;\n}\n"         \
                      : WGMMA_C##registers(c)                                                       \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));              \
     }

@@ -81,16 +81,22 @@ __device__ __forceinline__ float e4m3_quotient(float value, const e4m3_divisor &
     return fabsf(first) < 0x1p20f ? q : first;
 }
 
-/* Sixteen numbers of a row, rounded, in order. */
+/* Four numbers of a row, rounded, in order. */
+__device__ __forceinline__ uint32_t e4m3_round4(const float *v, const e4m3_divisor &by)
+{
+    return e4m3_round2(e4m3_quotient(v[0], by), e4m3_quotient(v[1], by)) |
+           e4m3_round2(e4m3_quotient(v[2], by), e4m3_quotient(v[3], by)) << 16;
+}
+
+__device__ __forceinline__ uint2 e4m3_round8(const float (&v)[8], const e4m3_divisor &by)
+{
+    return make_uint2(e4m3_round4(v, by), e4m3_round4(v + 4, by));
+}
+
 __device__ __forceinline__ uint4 e4m3_round16(const float (&v)[16], const e4m3_divisor &by)
 {
-    uint32_t out[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        out[i] = e4m3_round2(e4m3_quotient(v[4 * i], by), e4m3_quotient(v[4 * i + 1], by)) |
-                 e4m3_round2(e4m3_quotient(v[4 * i + 2], by), e4m3_quotient(v[4 * i + 3], by))
-                     << 16;
-    return make_uint4(out[0], out[1], out[2], out[3]);
+    return make_uint4(e4m3_round4(v, by), e4m3_round4(v + 4, by), e4m3_round4(v + 8, by),
+                      e4m3_round4(v + 12, by));
 }
 
 /* The scale of an element of w. */

@@ -27,7 +27,7 @@ static const struct matmul_backend backends[] = {
     {"cublaslt", BF16 | F16 | F32, false, lt_can, matmul_lt},
     {"any", BF16 | F16 | F32, false, any_can, matmul_any},
     {"small e4m3", E4M3, true, gemv_e4m3_can, gemv_e4m3},
-    {"scaled e4m3", E4M3, true, matmul_scaled_can, matmul_scaled},
+    {"scaled e4m3", E4M3, true, matmul_scaled_can, matmul_scaled, true},
     {"widened e4m3", E4M3, true, matmul_widened_can, matmul_widened},
     {"any e4m3", E4M3, true, matmul_any_e4m3_can, matmul_any_e4m3},
     {"small whole bf16", WHOLE, true, bf16::gemv_whole_can, bf16::gemv_whole},

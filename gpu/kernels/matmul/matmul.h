@@ -5,9 +5,9 @@
  * apart, 4, 2, 1), then the bias. Bits depend on nothing else. CUDA: up to GEMV_ROWS_MAX rows
  * by a kernel of our own, whose bits do not depend on the row's neighbours; more by cuBLASLt with
  * the workspace given here, except gate and up of up to MATMUL_GATED_MAX rows, where one of our own
- * is faster (matmul_gated.cu). Weights in e4m3: up to MATMUL_ROUNDS_MAX rows by one of our own,
- * GEMV_ROWS_MAX where inputs stay as they are; more by cuBLASLt. In whole numbers: up to
- * MATMUL_WHOLE_MAX rows by three of our own.
+ * is faster (matmul_gated.cu). Weights in e4m3: 3 to 16 rows of rounded inputs by one of our own
+ * (fewer and blocks, MATMUL_ROUNDS_MAX, by another, which has GEMV_ROWS_MAX where inputs stay as
+ * they are); more by cuBLASLt. In whole numbers: up to MATMUL_WHOLE_MAX rows by three of our own.
  *
  * The output is the partial sum of this rank where the weight is sharded along k; bias is then
  * given on one rank only.
@@ -19,14 +19,15 @@
  * norm between them:
  *     W (x * g / rms(x)) = W (x * g) / rms(x)
  * where the one that adds hands on x * g and the sums of squares, and the other scales what it has
- * summed. */
+ * summed. Where inputs are rounded, what scales the sums of the one makes the norm, or the
+ * activation, and rounds for the other: of up to MATMUL_GATED_MAX rows. */
 #pragma once
 
 #include "gpu/kernels/activation/activation.h"
 #include "gpu/kernels/common/kernel.h"
 
 #define GEMV_ROWS_MAX 16
-#define MATMUL_ROUNDS_MAX 2 /* rows whose inputs the product of few rows rounds itself: e4m3 */
+#define MATMUL_ROUNDS_MAX 2  /* rows whose inputs the product of few rows rounds itself: e4m3 */
 #define MATMUL_WHOLE_MAX 512 /* rows that are multiplied with whole numbers as they are */
 #define MATMUL_GATED_MAX 256
 #define MATMUL_WORKSPACE_BYTES (32u << 20) /* what launchers want, per stream; less is slower */
@@ -40,7 +41,7 @@ struct matmul_norm_out {
     float *squares;     /* [max][MATMUL_PARTS] */
     uint32_t out_stride;
     enum dtype weight_dtype;
-    float offset;
+    float offset, eps; /* eps: of one that is handed on rounded */
 };
 
 /* x was handed on: results are scaled by 1 / sqrt(mean of squares + eps), before the bias. Weights
@@ -55,6 +56,11 @@ struct matmul_norm_in {
     enum dtype weight_dtype;
     float offset;
 };
+
+/* Inputs that are rounded by token or by one scale can be handed on rounded: what a row of 16-bit
+ * values would be has its elements as bytes of e4m3, and behind them, at the next multiple of 16
+ * bytes, their scale in float32. */
+#define MATMUL_ROUNDED_SCALE_AT(k) (((k) + 15) / 16 * 16)
 
 struct matmul_args {
     struct row_range rows; /* more than *count rows, up to max, may be computed */
@@ -73,7 +79,11 @@ struct matmul_args {
     bool adds; /* to what y holds, which is float32: in the order y + (sum + bias) */
     struct matmul_norm_out norm_out;
     struct matmul_norm_in norm_in;
-    void *scratch; /* like `workspace`, of matmul_scratch_bytes: for rounded inputs and the like */
+    /* Not ROUNDING_NONE: what is handed on is rounded so. With norm_out that is the whole norm, in
+     * norm_out.out, and no squares are; else it is y, activated. */
+    struct weight_input hands;
+    bool x_rounded; /* x was handed on so, in rows of x_stride 16-bit values */
+    void *scratch;  /* like `workspace`, of matmul_scratch_bytes: for rounded inputs and the like */
     size_t scratch_bytes;
 };
 
@@ -89,6 +99,7 @@ struct matmul_backend {
     bool scales;      /* also weights that are not plain */
     bool (*can)(const struct matmul_args *args);
     cudaError_t (*run)(const struct matmul_args *args, cudaStream_t stream);
+    bool rounded; /* also inputs that come rounded, or are handed on so */
 };
 
 #define MATMUL_READS(format) (1u << (format))
@@ -96,8 +107,10 @@ struct matmul_backend {
 static inline bool matmul_backend_can(const struct matmul_backend *backend,
                                       const struct matmul_args *args)
 {
+    bool rounded = args->x_rounded || args->hands.rounding != ROUNDING_NONE;
     return (backend->formats >> args->w.format & 1) &&
-           (backend->scales || weight_is_plain(&args->w)) && backend->can(args);
+           (backend->scales || weight_is_plain(&args->w)) && (backend->rounded || !rounded) &&
+           backend->can(args);
 }
 
 /* Whether op_matmul is `gated`, `adds`, hands on or pays what is owed for such arguments; else

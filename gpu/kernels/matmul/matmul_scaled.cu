@@ -1,12 +1,16 @@
-/* Products of more than MATMUL_ROUNDS_MAX rows whose inputs are rounded to e4m3: cuBLASLt
- * multiplies e4m3 by e4m3.
+/* Products whose inputs are rounded to e4m3 before: a kernel of our own, or cuBLASLt, multiplies
+ * e4m3 by e4m3.
  *
- * Scales of whole rows and columns: up to RAW_ROWS_MAX rows without any, which takes it two thirds
- * of the time that scales take it there, and a kernel behind it that scales, adds the bias,
- * activates and adds to the residual; more rows with a scale for each row and column. Scales of
- * blocks of 128 x 128 and of groups of 128 are its own too. It wants rows in fours with them: what
- * is left over of many rows is a product of its own. Sums are those of e4m3 numbers in float32,
- * promoted as the library does. */
+ * Scales of whole rows and columns: up to EIGHT_ROWS_MAX rows by ours (matmul_eight.cu), which does
+ * all that may be behind a product but handing on; up to RAW_ROWS_MAX by the library without any,
+ * which takes it two thirds of the time that scales take it there, and a kernel behind it that
+ * scales, adds the bias, activates and adds to the residual; more rows with a scale for each row
+ * and column. Scales of blocks of 128 x 128 and of groups of 128 are its own too. It wants rows in
+ * fours with them: what is left over of many rows is a product of its own. Sums are those of e4m3
+ * numbers in float32, promoted as the library does.
+ *
+ * The kernel behind may also make the norm, and round for the product that reads it (rounded_hand):
+ * then that one has nothing in front of it. */
 #include "gpu/kernels/matmul/cublaslt.cuh"
 #include "gpu/kernels/matmul/rounded.cuh"
 
@@ -21,12 +25,29 @@ static bool is_outer(const struct weight *w)
     return !w->scales.k && w->scales.n <= 1 && w->input.rounding != ROUNDING_GROUP;
 }
 
+/* Multiplied by a kernel of our own, once it is rounded. */
+static bool is_own(const struct matmul_args *a)
+{
+    return is_outer(&a->w) && rounded_multiply_can(a);
+}
+
+/* What comes rounded, and what is handed on so: of the steps whose sums are scaled behind. */
+static bool hands_can(const struct matmul_args *a)
+{
+    bool lies = a->x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(a->x) % 16 == 0 &&
+                a->x_stride * 2 >= MATMUL_ROUNDED_SCALE_AT(a->w.k) + sizeof(float);
+    return is_outer(&a->w) && a->rows.max <= RAW_ROWS_MAX && (!a->x_rounded || lies) &&
+           (a->hands.rounding == ROUNDING_NONE || rounded_hand_can(a));
+}
+
 bool matmul_scaled_can(const struct matmul_args *a)
 {
     bool shape = a->w.k % 16 == 0 && a->w.n % 16 == 0 && a->w.k > 0 &&
                  reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
-    bool behind =
-        !a->norm_out.weight && !a->norm_in.squares && (!a->adds || a->y_dtype == DTYPE_F32);
+    bool hands = a->hands.rounding != ROUNDING_NONE;
+    bool behind = (!a->norm_out.weight || hands) && !a->norm_in.squares &&
+                  (!a->adds || a->y_dtype == DTYPE_F32) &&
+                  (!(hands || a->x_rounded) || hands_can(a));
     bool activates = a->gated || a->activates; /* of many rows it would go by pieces */
     behind = behind && (!activates || a->rows.max <= RAW_ROWS_MAX);
     return device_props()->major == 9 && a->rows.max > MATMUL_ROUNDS_MAX && shape && behind &&
@@ -87,18 +108,23 @@ static uint32_t piece_of(const struct matmul_args *a, const struct rounded *r, b
 
 cudaError_t matmul_scaled(const struct matmul_args *a, cudaStream_t stream)
 {
-    struct rounded r = rounded_cut(&a->w, a->rows.max, a->scratch);
+    struct rounded r = a->x_rounded ? rounded_of(a) : rounded_cut(&a->w, a->rows.max, a->scratch);
     bool all_direct = is_direct(a), blocks = is_blocks(&a->w);
+    const bool own = is_own(a);
     r.columns = spread_columns(a, all_direct);
     r.piece = piece_of(a, &r, all_direct);
-    cudaError_t result = rounded_make(a, &r, stream);
+    cudaError_t result = a->x_rounded ? cudaSuccess : rounded_make(a, &r, stream);
+    if (result == cudaSuccess && own && a->hands.rounding == ROUNDING_NONE)
+        return rounded_multiply(a, &r, stream);
     for (uint32_t first = 0; first < a->rows.max && result == cudaSuccess; first += r.piece) {
         uint32_t left = a->rows.max - first, count = left < r.piece ? left : r.piece;
         bool direct = all_direct && (!blocks || count % 4 == 0);
         uint32_t rows = blocks ? rounded_piece_rows(r, first) : count;
         struct matmul_args inner = inner_of(a, &r, first, rows, direct);
-        result = matmul_lt(&inner, stream);
-        if (result == cudaSuccess && !direct)
+        result = own ? rounded_multiply(&inner, &r, stream) : matmul_lt(&inner, stream);
+        if (result == cudaSuccess && a->hands.rounding != ROUNDING_NONE)
+            result = rounded_hand(a, &r, stream);
+        else if (result == cudaSuccess && !direct)
             result = rounded_finish(a, &r, {first, count, blocks}, stream);
     }
     return result;

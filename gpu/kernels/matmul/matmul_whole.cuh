@@ -325,7 +325,7 @@ static cudaError_t whole_describe(const struct matmul_args *m, struct whole_args
         tensor_map(&a->x, m->x, DTYPE_HALF, m->rows.max, m->w.k, m->x_stride, a->block_rows);
     if (result == cudaSuccess)
         result = tensor_map_bytes(&a->w, m->w.data, m->w.n, whole_bytes(FORMAT, m->w.k),
-                                  whole_step<FORMAT>());
+                                  whole_bytes(FORMAT, m->w.k), whole_step<FORMAT>(), SIDE);
     return result;
 }
 

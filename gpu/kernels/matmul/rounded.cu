@@ -3,10 +3,13 @@
 #include "gpu/kernels/activation/activation.cuh"
 #include "gpu/kernels/matmul/e4m3.cuh"
 #include "gpu/kernels/matmul/rounded.cuh"
+#include "gpu/kernels/norm/norm.cuh"
 
 #define EACH 16 /* values of a thread */
 #define ROUND_THREADS_MAX 1024
 #define FINISH_THREADS 128
+#define HAND_THREADS NORM_THREADS
+#define HAND_TURNS 4 /* of eight outputs a thread */
 #define ALIGNMENT 256
 
 static size_t aligned(size_t bytes)
@@ -28,6 +31,7 @@ struct rounded rounded_cut(const struct weight *w, uint32_t rows, void *base)
     out.rows = out.piece = (rows + 3) / 4 * 4;
     out.stride = (w->k + EACH - 1) / EACH * EACH;
     out.groups = w->input.rounding == ROUNDING_GROUP ? ceil_div(w->k, w->input.group) : 1;
+    out.apart = 1;
     uint32_t raw_rows = out.rows < RAW_ROWS_MAX ? out.rows : RAW_ROWS_MAX;
     size_t bytes = aligned((size_t)out.rows * out.stride);
     size_t scales = aligned((size_t)out.rows * out.groups * sizeof(float));
@@ -40,6 +44,16 @@ struct rounded rounded_cut(const struct weight *w, uint32_t rows, void *base)
     out.scales = reinterpret_cast<float *>(at + bytes);
     out.spread = reinterpret_cast<float *>(at + bytes + scales);
     out.raw = reinterpret_cast<float *>(at + bytes + scales + spread);
+    return out;
+}
+
+struct rounded rounded_of(const struct matmul_args *a)
+{
+    struct rounded out = rounded_cut(&a->w, a->rows.max, a->scratch);
+    out.bytes = static_cast<uint8_t *>(const_cast<void *>(a->x));
+    out.stride = a->x_stride * 2;
+    out.scales = reinterpret_cast<float *>(out.bytes + MATMUL_ROUNDED_SCALE_AT(a->w.k));
+    out.apart = out.stride / sizeof(float);
     return out;
 }
 
@@ -147,7 +161,7 @@ __device__ __forceinline__ float8 finish_sums(const struct matmul_args &a,
 {
     float8 y = load_whole(from.raw, (size_t)row * a.w.n + n, DTYPE_F32), by, bias;
     if (!part.scaled) {
-        float by_row = from.scales[rounded_scale_at(from, part.first + row, 0)];
+        float by_row = from.scales[rounded_scale_at(from, part.first + row, 0) * from.apart];
         if (ALIGNED && a.w.scales.n == 1) /* and no columns: those are scaled before */
             by = load_whole(a.w.scales.data, n, DTYPE_F32);
         else
@@ -179,6 +193,14 @@ template <enum activation KIND> __device__ __forceinline__ void finish_activate(
         y.v[i] = y.v[i] / (1.0f + expf(activation_exponent<KIND>(y.v[i])));
 }
 
+__device__ __forceinline__ void finish_act(const struct matmul_args &a, float8 &y)
+{
+    if (a.activation == ACTIVATE_SILU)
+        finish_activate<ACTIVATE_SILU>(y);
+    else
+        finish_activate<ACTIVATE_GELU_TANH>(y);
+}
+
 /* Eight outputs a thread: what is read lies in the L2, and small loads do not bring it from there
  * as fast as it can. */
 template <bool ALIGNED>
@@ -193,12 +215,8 @@ __global__ void __launch_bounds__(FINISH_THREADS)
     if (n >= outputs)
         return;
     float8 y = finish_sums<ALIGNED>(a, from, part, row, n);
-    if (a.gated || a.activates) {
-        if (a.activation == ACTIVATE_SILU)
-            finish_activate<ACTIVATE_SILU>(y);
-        else
-            finish_activate<ACTIVATE_GELU_TANH>(y);
-    }
+    if (a.gated || a.activates)
+        finish_act(a, y);
     size_t at = (size_t)(part.first + row) * a.y_stride + n;
     if (a.gated) {
         float8 up = finish_sums<ALIGNED>(a, from, part, row, outputs + n);
@@ -232,4 +250,124 @@ cudaError_t rounded_finish(const struct matmul_args *a, const struct rounded *fr
     dim3 grid(ceil_div(outputs, 8 * FINISH_THREADS), part.count);
     return launch(aligned ? finish_kernel<true> : finish_kernel<false>, grid, FINISH_THREADS, 0,
                   stream, *a, *from, part);
+}
+
+/* ---- behind a product whose results are handed on rounded ---- */
+
+/* Outputs n .. n + 7 of a row, as they would be stored; with `adds` they are. */
+__device__ __forceinline__ float8 hand_outputs(const struct matmul_args &a,
+                                               const struct rounded &from, uint32_t row, uint32_t n)
+{
+    const struct rounded_part all = {0, a.rows.max, false};
+    size_t at = (size_t)row * a.y_stride + n;
+    float8 before = {}, up;
+    if (a.adds)
+        before = load_whole(a.y, at, a.y_dtype);
+    if (a.gated)
+        up = finish_sums<true>(a, from, all, row, a.w.n / 2 + n);
+    float8 y = finish_sums<true>(a, from, all, row, n);
+    if (a.adds) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            y.v[i] += before.v[i];
+        store_whole(a.y, at, a.y_dtype, y);
+        return y;
+    }
+    finish_act(a, y);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        y.v[i] = round_value(a.gated ? y.v[i] * up.v[i] : y.v[i], a.y_dtype);
+    return y;
+}
+
+/* Whole block: a row's values are normed, in the order of norm.cu, and rounded to 16 bits. */
+template <int TURNS>
+__device__ __forceinline__ void hand_norm(float8 (&value)[TURNS], const float8 (&weight)[TURNS],
+                                          const struct matmul_args &a, float *scratch)
+{
+    float squares = 0;
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++)
+        squares = norm_squares(squares, value[turn]);
+    float scale = norm_scale(block_sum(squares, scratch), a.w.n, a.norm_out.eps);
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++) {
+        value[turn] = norm_scaled(value[turn], scale, weight[turn]);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            value[turn].v[i] = round_value(value[turn].v[i], a.x_dtype);
+    }
+}
+
+/* A block per row, as large as a norm's: what it computes has the bits that kernels apart give. */
+template <int TURNS>
+__global__ void __launch_bounds__(HAND_THREADS)
+    hand_kernel(const __grid_constant__ struct matmul_args a, const struct rounded from)
+{
+    __shared__ float scratch[WARP];
+    const bool norm = a.norm_out.weight;
+    const uint32_t row = blockIdx.x, outputs = a.gated ? a.w.n / 2 : a.w.n;
+    float8 value[TURNS] = {}, weight[TURNS] = {};
+    grid_trigger();
+#pragma unroll
+    for (int turn = 0; turn < TURNS && norm; turn++)
+        weight[turn] = norm_weights(a.norm_out.weight, (turn * blockDim.x + threadIdx.x) * 8,
+                                    outputs, a.norm_out.weight_dtype, a.norm_out.offset);
+    grid_wait();
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint32_t n = (turn * blockDim.x + threadIdx.x) * 8;
+        if (n < outputs)
+            value[turn] = hand_outputs(a, from, row, n);
+    }
+    if (norm)
+        hand_norm(value, weight, a, scratch);
+    float scale = a.hands.scale;
+    if (a.hands.rounding == ROUNDING_TOKEN) {
+        float greatest = 0;
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++)
+            greatest = fmaxf(greatest, e4m3_greatest(value[turn].v));
+        greatest =
+            block_reduce(greatest, 0.0f, scratch, [](float of) { return warp_greatest(of); });
+        scale = e4m3_scale_to(greatest, a.hands.scale);
+    }
+    const e4m3_divisor by = e4m3_divide_by(scale);
+    char *to = static_cast<char *>(norm ? a.norm_out.out : a.y) +
+               (size_t)row * (norm ? a.norm_out.out_stride : a.y_stride) * 2;
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint32_t n = (turn * blockDim.x + threadIdx.x) * 8;
+        if (n < outputs)
+            *reinterpret_cast<uint2 *>(to + n) = e4m3_round8(value[turn].v, by);
+    }
+    if (threadIdx.x == 0)
+        *reinterpret_cast<float *>(to + MATMUL_ROUNDED_SCALE_AT(outputs)) = scale;
+}
+
+bool rounded_hand_can(const struct matmul_args *a)
+{
+    const bool norm = a->norm_out.weight;
+    uint32_t outputs = a->gated ? a->w.n / 2 : a->w.n;
+    uint32_t stride = norm ? a->norm_out.out_stride : a->y_stride;
+    uintptr_t places = reinterpret_cast<uintptr_t>(a->y) | reinterpret_cast<uintptr_t>(a->bias) |
+                       reinterpret_cast<uintptr_t>(a->norm_out.out) |
+                       reinterpret_cast<uintptr_t>(a->w.scales.data);
+    bool one = a->hands.rounding == ROUNDING_TOKEN || a->hands.rounding == ROUNDING_STATIC;
+    bool what = norm ? a->adds && !a->gated && !a->activates && a->x_dtype != DTYPE_F32
+                     : !a->adds && (a->gated || a->activates) && a->y_dtype != DTYPE_F32;
+    return one && what && a->rows.max <= RAW_ROWS_MAX && outputs % 8 == 0 &&
+           outputs <= HAND_THREADS * 8 * HAND_TURNS && places % 16 == 0 && a->y_stride % 8 == 0 &&
+           stride % 8 == 0 && stride * 2 >= MATMUL_ROUNDED_SCALE_AT(outputs) + sizeof(float);
+}
+
+cudaError_t rounded_hand(const struct matmul_args *a, const struct rounded *from,
+                         cudaStream_t stream)
+{
+    uint32_t outputs = a->gated ? a->w.n / 2 : a->w.n;
+    unsigned threads = norm_threads(outputs), turns = ceil_div(outputs, threads * 8);
+    return launch(turns <= 1   ? hand_kernel<1>
+                  : turns <= 2 ? hand_kernel<2>
+                               : hand_kernel<HAND_TURNS>,
+                  dim3(a->rows.max), threads, 0, stream, *a, *from);
 }

@@ -22,11 +22,14 @@ struct rounded {
     uint32_t rows;    /* of the arrays: a multiple of 4, as cuBLASLt has it with blocks */
     uint32_t piece;   /* rows of a product; a multiple of 4, or all rows. The last may have fewer */
     uint32_t columns; /* of `spread`; 0: nothing is spread */
+    uint32_t apart;   /* floats from a row's scale to the next: 1, but of x that came rounded */
     size_t total;     /* bytes */
 };
 
 /* `base` may be NULL: the size alone. */
 struct rounded rounded_cut(const struct weight *w, uint32_t rows, void *base);
+/* The same where x came rounded (matmul.h): bytes and scales are there. */
+struct rounded rounded_of(const struct matmul_args *args);
 bool rounded_can(const struct matmul_args *args);
 /* Rounds max rows of x, and spreads the weights' scales where columns are asked for. */
 cudaError_t rounded_make(const struct matmul_args *args, const struct rounded *to,
@@ -40,6 +43,19 @@ struct rounded_part {
 };
 cudaError_t rounded_finish(const struct matmul_args *args, const struct rounded *from,
                            struct rounded_part part, cudaStream_t stream);
+
+/* y of up to EIGHT_ROWS_MAX rounded rows, by a kernel of our own (matmul_eight.cu): of scales of
+ * rows or of all, with all that may be behind it but what is handed on; of weights without scales
+ * the sums. Rows are whole 16 bytes apart. */
+#define EIGHT_ROWS_MAX 16
+bool rounded_multiply_can(const struct matmul_args *args);
+cudaError_t rounded_multiply(const struct matmul_args *args, const struct rounded *x,
+                             cudaStream_t stream);
+
+/* The same of up to RAW_ROWS_MAX whole rows, with what is handed on rounded. */
+bool rounded_hand_can(const struct matmul_args *args);
+cudaError_t rounded_hand(const struct matmul_args *args, const struct rounded *from,
+                         cudaStream_t stream);
 
 /* Where a piece's scales begin, and how many rows it has; host and device. */
 __host__ __device__ __forceinline__ uint32_t rounded_piece_rows(const struct rounded &r,

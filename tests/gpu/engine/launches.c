@@ -524,6 +524,21 @@ static bool whole_can(const struct matmul_args *a)
            (!a->gated || w->n % 2 == 0) && (!a->adds || a->y_dtype == DTYPE_F32);
 }
 
+/* Of e4m3 by e4m3 of whole rows and columns (matmul_scaled.cu), with what is handed on rounded. */
+static bool scaled_can(const struct matmul_args *a)
+{
+    const struct weight *w = &a->w;
+    bool one = a->hands.rounding == ROUNDING_TOKEN || a->hands.rounding == ROUNDING_STATIC;
+    bool outer = w->format == FORMAT_E4M3 && !w->scales.k && w->scales.n <= 1 &&
+                 (w->input.rounding == ROUNDING_TOKEN || w->input.rounding == ROUNDING_STATIC);
+    bool what = a->norm_out.weight ? a->adds && !a->gated && !a->activates
+                                   : !a->adds && (a->gated || a->activates);
+    return outer && w->k % 16 == 0 && w->n % 16 == 0 && a->rows.max > MATMUL_ROUNDS_MAX &&
+           a->rows.max <= MATMUL_GATED_MAX && !a->norm_in.squares &&
+           (!a->adds || a->y_dtype == DTYPE_F32) &&
+           (a->hands.rounding == ROUNDING_NONE ? !a->norm_out.weight : one && what);
+}
+
 /* The scales and zeros too: at them a product would read beside what was loaded. */
 cudaError_t op_repack(const struct weight *w, cudaStream_t stream)
 {
@@ -562,6 +577,8 @@ bool matmul_fuses(const struct matmul_args *args)
 {
     bool plain = !args->gated && !args->activates && !args->norm_out.weight &&
                  !args->norm_in.squares;
+    if (args->x_rounded || args->hands.rounding != ROUNDING_NONE)
+        return scaled_can(args);
     return (plain && (!args->adds || args->y_dtype == DTYPE_F32)) || small_can(args) ||
            gated_can(args) || whole_can(args);
 }
@@ -580,6 +597,9 @@ cudaError_t op_matmul(const struct matmul_args *a, cudaStream_t stream)
          a->workspace_bytes, a->gated, a->adds, name(a->norm_out.weight), name(a->norm_out.out),
          name(a->norm_out.squares), a->norm_out.out_stride, (int)a->norm_out.weight_dtype,
          name(a->norm_in.squares), (double)a->norm_in.eps);
+    if (a->x_rounded || a->hands.rounding != ROUNDING_NONE)
+        note("comes rounded %d, is handed on %d %a", a->x_rounded, (int)a->hands.rounding,
+             (double)a->norm_out.eps);
     if (a->norm_out.offset != 0)
         note("handed with %a", (double)a->norm_out.offset);
     return cudaSuccess;

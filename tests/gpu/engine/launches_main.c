@@ -185,14 +185,16 @@ static void model_run(struct digest_book *book, const char *model, const char *l
 }
 
 /* Weights in whole numbers, which are put into another order behind all that fills them: made of a
- * seed, and of checkpoints, with columns in an order of their own and without. */
+ * seed, and of checkpoints, with columns in an order of their own and without. And in e4m3, whose
+ * rounded inputs are handed on. */
 #define QUANTIZED REFERENCE_DATA "/../quantized/"
 static const struct {
     const char *model, *label;
     size_t dtypes;
-} wholes[] = {
+} packed[] = {
     {"synthetic:tiny-wide:u4", "tiny-wide-u4", 2},
     {"synthetic:llama-3.2-1b:u8-zeros", "llama-3.2-1b-u8-zeros", 1},
+    {"synthetic:llama-3.2-1b:fp8", "llama-3.2-1b-fp8", 1},
     {QUANTIZED "llama-awq", "llama-awq", 1},
     {QUANTIZED "llama-ct-u4-order", "llama-ct-u4-order", 1},
     {QUANTIZED "qwen2-gptq-order", "qwen2-gptq-order", 1},
@@ -216,8 +218,8 @@ int main(int argc, char **argv)
         snprintf(model, sizeof model, "synthetic:%s", shapes[i]);
         model_run(&book, model, shapes[i], 2, show);
     }
-    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
-        model_run(&book, wholes[i].model, wholes[i].label, wholes[i].dtypes, show);
+    for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
+        model_run(&book, packed[i].model, packed[i].label, packed[i].dtypes, show);
     uint32_t count = reference_names(names);
     for (uint32_t i = 0; i < count; i++) {
         char model[128];

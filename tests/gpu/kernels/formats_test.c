@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "gpu/kernels/matmul/matmul.h"
+#include "gpu/kernels/norm/norm.h"
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
 
@@ -18,58 +19,53 @@ struct shape {
     enum { NOTHING, ADDS, GATED, GELU } behind;
 };
 
+#define E4M3 FORMAT_E4M3
 #define BOUND 0.018f /* of scales by token, of odd numbers of rows: some rows reach it */
 
 static const struct shape shapes[] = {
     /* CUDA: up to 16 rows by a kernel of our own, with scales of all, of rows and of blocks. */
-    {1, 1000, 4096, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, NOTHING},
-    {2, 1037, 2560, 0, 0, ROUNDING_TOKEN, 0, DTYPE_F16, true, FORMAT_E4M3, false, false, NOTHING},
-    {8, 96, 14336, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, ADDS},
-    {9, 64, 1040, 1, 0, ROUNDING_STATIC, 0, DTYPE_BF16, true, FORMAT_E4M3, false, false, NOTHING},
-    {16, 272, 512, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, GATED},
-    {3, 48, 4608, 0, 0, ROUNDING_TOKEN, 0, DTYPE_F16, true, FORMAT_E4M3, false, false, GELU},
-    {1, 384, 4096, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, FORMAT_E4M3, false, false,
-     NOTHING},
-    {7, 300, 1408, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, FORMAT_E4M3, false, false,
-     ADDS},
-    {16, 512, 896, 128, 128, ROUNDING_GROUP, 128, DTYPE_F16, false, FORMAT_E4M3, false, false,
-     GATED},
-    {1, 136, 4096, 1, 0, ROUNDING_NONE, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, NOTHING},
-    {13, 72, 1536, 1, 128, ROUNDING_NONE, 0, DTYPE_F16, true, FORMAT_E4M3, false, false, NOTHING},
-    {5, 80, 2048, 1, 0, ROUNDING_NONE, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, GATED},
-    /* More rows: by cuBLASLt, scaled behind it or by it; through 16 bits; shapes that it refuses.
-     */
-    {17, 256, 1024, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, ADDS},
-    {33, 512, 512, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, GATED},
-    {64, 64, 2048, 0, 0, ROUNDING_STATIC, 0, DTYPE_F16, true, FORMAT_E4M3, false, false, NOTHING},
-    {300, 128, 256, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, NOTHING},
-    {300, 128, 272, 0, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, true, FORMAT_E4M3, false, false, ADDS},
-    {66, 256, 640, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, FORMAT_E4M3, false, false,
-     ADDS},
-    {301, 128, 512, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, FORMAT_E4M3, false, false,
-     NOTHING},
-    {40, 256, 384, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, true, FORMAT_E4M3, false, false,
-     GATED},
-    {40, 200, 272, 1, 0, ROUNDING_NONE, 0, DTYPE_BF16, true, FORMAT_E4M3, false, false, NOTHING},
-    {25, 136, 1024, 128, 128, ROUNDING_NONE, 0, DTYPE_F16, false, FORMAT_E4M3, false, false, ADDS},
-    {35, 50, 200, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, NOTHING},
-    {4, 528, 4096, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, GATED},
-    {3, 256, 1024, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, FORMAT_E4M3, false, false,
-     GATED},
-    /* Blocks, added to nothing: what is left over of fours of rows, of fewer than four and of more. */
-    {3, 256, 1024, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, FORMAT_E4M3, false, false,
-     NOTHING},
-    {6, 384, 512, 128, 128, ROUNDING_GROUP, 128, DTYPE_F16, false, FORMAT_E4M3, false, false,
-     NOTHING},
-    {1, 1, 1, 0, 0, ROUNDING_NONE, 0, DTYPE_F32, false, FORMAT_E4M3, false, false, NOTHING},
-    {9, 67, 333, 0, 0, ROUNDING_TOKEN, 0, DTYPE_F32, true, FORMAT_E4M3, false, false, NOTHING},
-    {17, 130, 64, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, true, FORMAT_E4M3, false, false, NOTHING},
-    {3, 200, 300, 128, 128, ROUNDING_GROUP, 128, DTYPE_F32, false, FORMAT_E4M3, false, false,
-     NOTHING},
-    {8, 130, 1030, 2, 2, ROUNDING_GROUP, 128, DTYPE_F32, true, FORMAT_E4M3, false, false, NOTHING},
-    {33, 65, 513, 1, 128, ROUNDING_NONE, 0, DTYPE_F16, false, FORMAT_E4M3, false, false, NOTHING},
-    {5, 40, 2048, 0, 0, ROUNDING_STATIC, 0, DTYPE_F32, false, FORMAT_E4M3, false, false, NOTHING},
-    {2, 7, 4099, 128, 64, ROUNDING_GROUP, 32, DTYPE_F32, false, FORMAT_E4M3, false, false, NOTHING},
+    {1, 1000, 4096, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, NOTHING},
+    {2, 1000, 4112, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, true, E4M3, false, false, ADDS},
+    {1, 1040, 528, 1, 0, ROUNDING_TOKEN, 0, DTYPE_F16, true, E4M3, false, false, GATED},
+    {2, 80, 8192, 0, 0, ROUNDING_STATIC, 0, DTYPE_BF16, false, E4M3, false, false, GELU},
+    {1, 16640, 272, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, ADDS},
+    {12, 1040, 784, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, true, E4M3, false, false, GATED},
+    {2, 1037, 2560, 0, 0, ROUNDING_TOKEN, 0, DTYPE_F16, true, E4M3, false, false, NOTHING},
+    {8, 96, 14336, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, ADDS},
+    {9, 64, 1040, 1, 0, ROUNDING_STATIC, 0, DTYPE_BF16, true, E4M3, false, false, NOTHING},
+    {16, 272, 512, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, GATED},
+    {3, 48, 4608, 0, 0, ROUNDING_TOKEN, 0, DTYPE_F16, true, E4M3, false, false, GELU},
+    {1, 384, 4096, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, E4M3, false, false, NOTHING},
+    {7, 300, 1408, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, E4M3, false, false, ADDS},
+    {16, 512, 896, 128, 128, ROUNDING_GROUP, 128, DTYPE_F16, false, E4M3, false, false, GATED},
+    {1, 136, 4096, 1, 0, ROUNDING_NONE, 0, DTYPE_BF16, false, E4M3, false, false, NOTHING},
+    {13, 72, 1536, 1, 128, ROUNDING_NONE, 0, DTYPE_F16, true, E4M3, false, false, NOTHING},
+    {5, 80, 2048, 1, 0, ROUNDING_NONE, 0, DTYPE_BF16, false, E4M3, false, false, GATED},
+    /* More rows: by cuBLASLt, scaled behind it or by it; through 16 bits; shapes it refuses. */
+    {17, 256, 1024, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, ADDS},
+    {33, 512, 512, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, GATED},
+    {64, 64, 2048, 0, 0, ROUNDING_STATIC, 0, DTYPE_F16, true, E4M3, false, false, NOTHING},
+    {300, 128, 256, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, NOTHING},
+    {300, 128, 272, 0, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, true, E4M3, false, false, ADDS},
+    {66, 256, 640, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, E4M3, false, false, ADDS},
+    {301, 128, 512, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, E4M3, false, false, NOTHING},
+    {40, 256, 384, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, true, E4M3, false, false, GATED},
+    {40, 200, 272, 1, 0, ROUNDING_NONE, 0, DTYPE_BF16, true, E4M3, false, false, NOTHING},
+    {25, 136, 1024, 128, 128, ROUNDING_NONE, 0, DTYPE_F16, false, E4M3, false, false, ADDS},
+    {35, 50, 200, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, NOTHING},
+    {4, 528, 4096, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, GATED},
+    {3, 256, 1024, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, E4M3, false, false, GATED},
+    /* Blocks, added to nothing: what is left over of fours of rows, of fewer and of more. */
+    {3, 256, 1024, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, E4M3, false, false, NOTHING},
+    {6, 384, 512, 128, 128, ROUNDING_GROUP, 128, DTYPE_F16, false, E4M3, false, false, NOTHING},
+    {1, 1, 1, 0, 0, ROUNDING_NONE, 0, DTYPE_F32, false, E4M3, false, false, NOTHING},
+    {9, 67, 333, 0, 0, ROUNDING_TOKEN, 0, DTYPE_F32, true, E4M3, false, false, NOTHING},
+    {17, 130, 64, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, true, E4M3, false, false, NOTHING},
+    {3, 200, 300, 128, 128, ROUNDING_GROUP, 128, DTYPE_F32, false, E4M3, false, false, NOTHING},
+    {8, 130, 1030, 2, 2, ROUNDING_GROUP, 128, DTYPE_F32, true, E4M3, false, false, NOTHING},
+    {33, 65, 513, 1, 128, ROUNDING_NONE, 0, DTYPE_F16, false, E4M3, false, false, NOTHING},
+    {5, 40, 2048, 0, 0, ROUNDING_STATIC, 0, DTYPE_F32, false, E4M3, false, false, NOTHING},
+    {2, 7, 4099, 128, 64, ROUNDING_GROUP, 32, DTYPE_F32, false, E4M3, false, false, NOTHING},
     {9, 67, 384, 1, 128, ROUNDING_NONE, 0, DTYPE_F32, true, FORMAT_U4, true, false, NOTHING},
     {3, 33, 333, 1, 32, ROUNDING_NONE, 0, DTYPE_F32, false, FORMAT_U4, false, false, NOTHING},
     {8, 40, 2050, 1, 64, ROUNDING_NONE, 0, DTYPE_BF16, false, FORMAT_U4, true, true, NOTHING},
@@ -195,7 +191,8 @@ static double scale_of(const struct shape *s, const struct product *p, uint32_t 
 }
 
 /* What CUDA loses beside the order of a sum: weights that become 16 bits first, and tensor cores
- * that keep some 13 bits of what they have summed until 128 of k are added up. */
+ * that multiply numbers of eight bits, the library's kernels or ours, and keep some 13 bits of what
+ * they have summed until 128 of k are added up. */
 static bool by_library(const struct shape *s)
 {
     uint32_t own = s->rounding == ROUNDING_NONE ? GEMV_ROWS_MAX : MATMUL_ROUNDS_MAX;
@@ -340,8 +337,8 @@ END_TEST
 /* Rows of zeros have no greatest to go by; what is infinite is no number in the end. */
 START_TEST(rows_of_zeros_give_zeros_and_infinity_is_not_hidden)
 {
-    static const struct shape shape = {
-        2, 5, 200, 1, 0, ROUNDING_TOKEN, 0, DTYPE_F32, false, FORMAT_E4M3, false, false, NOTHING};
+    static const struct shape shape = {2,         5,     200,  1,     0,     ROUNDING_TOKEN, 0,
+                                       DTYPE_F32, false, E4M3, false, false, NOTHING};
     struct shape s = shape;
     s.rounding = _i == 1 ? ROUNDING_GROUP : ROUNDING_TOKEN;
     s.group = 128;
@@ -404,11 +401,10 @@ static void normed_of(const struct tensor *residual, const struct tensor *weight
 START_TEST(a_norm_between_two_products_is_made_before_inputs_are_rounded)
 {
     const uint32_t rows = (uint32_t)_i + 1;
-    const struct shape giver = {rows,           NORM_WIDTH, 512,        1,     0,
-                                ROUNDING_TOKEN, 0,          DTYPE_BF16, false, FORMAT_E4M3,
-                                false,          false,      ADDS};
-    const struct shape reader = {rows,       200,   NORM_WIDTH,  1,     0,     ROUNDING_TOKEN, 0,
-                                 DTYPE_BF16, false, FORMAT_E4M3, false, false, NOTHING};
+    const struct shape giver = {rows,  NORM_WIDTH, 512,   1,     0,   ROUNDING_TOKEN, 0, DTYPE_BF16,
+                                false, E4M3,       false, false, ADDS};
+    const struct shape reader = {rows,       200,   NORM_WIDTH, 1,     0,     ROUNDING_TOKEN, 0,
+                                 DTYPE_BF16, false, E4M3,       false, false, NOTHING};
     rig_begin();
     tensor_align(8);
     struct product one = product_make(&giver), two = product_make(&reader);
@@ -452,6 +448,192 @@ START_TEST(a_norm_between_two_products_is_made_before_inputs_are_rounded)
 }
 END_TEST
 
+/* What a product makes of its results for one behind it that rounds them, by kernels apart and by
+ * one: `width` values, normed or activated. */
+static const struct {
+    uint32_t rows, width, k;
+    bool activates;
+    enum weight_rounding rounding;
+    enum dtype x;
+} handed[] = {
+    {3, 1024, 512, false, ROUNDING_TOKEN, DTYPE_BF16},
+    {64, 4096, 256, false, ROUNDING_TOKEN, DTYPE_BF16},
+    {17, 9232, 128, false, ROUNDING_TOKEN, DTYPE_F16},
+    {256, 272, 1024, false, ROUNDING_STATIC, DTYPE_BF16},
+    {4, 14336, 256, true, ROUNDING_TOKEN, DTYPE_BF16},
+    {33, 1040, 512, true, ROUNDING_TOKEN, DTYPE_F16},
+    {200, 28672, 64, true, ROUNDING_TOKEN, DTYPE_BF16},
+    {65, 48, 2048, true, ROUNDING_STATIC, DTYPE_BF16},
+};
+
+struct handing {
+    struct shape giver, reader;
+    struct product one, two;
+    struct tensor y, x, weight; /* what is stored, what the reader reads, the norm's weight */
+};
+
+static struct handing handing_make(int i)
+{
+    uint32_t rows = handed[i].rows, width = handed[i].width;
+    bool norm = !handed[i].activates;
+    enum dtype x = handed[i].x;
+    struct handing h = {.giver = {rows, norm ? width : 2 * width, handed[i].k, 1, 0, ROUNDING_TOKEN,
+                                  0, x, false, E4M3, false, false, norm ? ADDS : GATED},
+                        .reader = {rows, 208, width, 1, 0, handed[i].rounding, 0, x, true, E4M3,
+                                   false, false, NOTHING}};
+    h.one = product_make(&h.giver);
+    h.two = product_make(&h.reader);
+    h.two.args.w.input.scale = i % 2 ? BOUND : h.two.args.w.input.scale;
+    behind_set(&h.giver, &h.one);
+    behind_set(&h.reader, &h.two);
+    h.weight = tensor_random(handed[i].x, 1, width, 1);
+    h.y = outputs_make(&h.giver, &h.one, 0, rows);
+    h.x = tensor_poison(handed[i].x, rows, width);
+    if (!norm)
+        h.y = h.x;
+    h.one.args.y = h.y.device;
+    h.one.args.y_stride = h.y.stride;
+    h.one.args.y_dtype = norm ? DTYPE_F32 : handed[i].x;
+    h.one.args.norm_out.eps = NORM_EPS;
+    return h;
+}
+
+static void handing_apart(struct handing *h)
+{
+    struct norm_args norm = {.rows = h->one.args.rows,
+                             .residual = h->y.device,
+                             .weight = h->weight.device,
+                             .out = h->x.device,
+                             .size = h->x.size,
+                             .residual_stride = h->y.stride,
+                             .out_stride = h->x.stride,
+                             .residual_dtype = DTYPE_F32,
+                             .weight_dtype = h->weight.dtype,
+                             .out_dtype = h->x.dtype,
+                             .eps = NORM_EPS};
+    OK(op_matmul(&h->one.args, rig_stream));
+    if (h->giver.behind == ADDS)
+        OK(op_norm(&norm, rig_stream));
+    tensor_read(&h->y);
+    tensor_read(&h->x);
+}
+
+/* The same, handed on rounded; in *ret_bytes, rows of the tensor's stride. */
+static struct matmul_args handing_at_once(struct handing *h, struct tensor *y, struct tensor *x,
+                                          uint8_t **ret_bytes)
+{
+    struct matmul_args args = h->one.args;
+    size_t size = (size_t)x->rows * x->stride * 2;
+    args.hands = h->two.args.w.input;
+    args.y = y->device;
+    args.y_stride = y->stride;
+    if (h->giver.behind == ADDS)
+        args.norm_out = (struct matmul_norm_out){.weight = h->weight.device,
+                                                 .out = x->device,
+                                                 .out_stride = x->stride,
+                                                 .weight_dtype = h->weight.dtype,
+                                                 .eps = NORM_EPS};
+    ck_assert(matmul_fuses(&args));
+    OK(op_matmul(&args, rig_stream));
+    *ret_bytes = malloc(size);
+    rig_read(*ret_bytes, x->device, size);
+    return args;
+}
+
+/* A row of bytes is that of the reader's input, each what the values rounded alone give. */
+static void check_handed(const struct handing *h, const uint8_t *row_bytes, uint32_t row,
+                         double *ret_x)
+{
+    float scale, greatest = 0, want = h->two.args.w.input.scale;
+    memcpy(&scale, row_bytes + MATMUL_ROUNDED_SCALE_AT(h->x.size), sizeof scale);
+    for (uint32_t k = 0; k < h->x.size; k++)
+        greatest = fmaxf(greatest, fabsf(tensor_at(&h->x, row, k)));
+    if (h->reader.rounding == ROUNDING_TOKEN)
+        want = want > 0 ? fminf(greatest / 448.0f, want) : greatest / 448.0f;
+    ck_assert_msg(scale == want, "row %u: scale %.9g, not %.9g", row, (double)scale, (double)want);
+    for (uint32_t k = 0; k < h->x.size; k++) {
+        double value = fmin(fmax((double)(tensor_at(&h->x, row, k) / scale), -448), 448);
+        ck_assert_msg(e4m3_value(row_bytes[k]) == e4m3_nearest(value), "row %u: %u of %.9g is %g",
+                      row, k, value, e4m3_value(row_bytes[k]));
+        ret_x[k] = e4m3_value(row_bytes[k]) * (double)scale;
+    }
+}
+
+START_TEST(what_is_handed_on_rounded_is_what_kernels_apart_give)
+{
+    rig_begin();
+    tensor_align(8);
+    struct handing h = handing_make(_i);
+    bool norm = h.giver.behind == ADDS;
+    handing_apart(&h);
+    struct tensor y = norm ? outputs_make(&h.giver, &h.one, 0, h.giver.rows)
+                           : tensor_poison(h.x.dtype, h.x.rows, h.x.size);
+    struct tensor x = norm ? tensor_poison(h.x.dtype, h.x.rows, h.x.size) : y;
+    struct tensor sums = tensor_poison(DTYPE_F32, h.reader.rows, h.reader.n);
+    uint8_t *bytes;
+    handing_at_once(&h, &y, &x, &bytes);
+    if (norm)
+        tensor_read(&y);
+    h.two.args.x = x.device;
+    h.two.args.x_stride = x.stride;
+    h.two.args.x_rounded = true;
+    h.two.args.y = sums.device;
+    h.two.args.y_stride = sums.stride;
+    ck_assert(matmul_fuses(&h.two.args));
+    OK(op_matmul(&h.two.args, rig_stream));
+    tensor_read(&sums);
+    double *values = malloc(h.x.size * sizeof *values);
+    for (uint32_t row = 0; row<h.giver.rows; row += h.giver.rows> 32 ? 31 : 1) {
+        for (uint32_t n = 0; norm && n < h.x.size; n++)
+            ck_assert(tensor_at(&y, row, n) == tensor_at(&h.y, row, n));
+        check_handed(&h, bytes + (size_t)row * x.stride * 2, row, values);
+        for (uint32_t n = 0; n < h.reader.n; n++) {
+            struct sum sum = sum_of(&h.reader, &h.two, values, n);
+            check_close((double)tensor_at(&sums, row, n), sum.value, DTYPE_F32, sum.size * 0x1p-11);
+        }
+    }
+    free(values);
+    free(bytes);
+    product_free(&h.one);
+    product_free(&h.two);
+    rig_end();
+}
+END_TEST
+
+/* What nothing hands on: more rows, other shapes, blocks, no sum, too little room. */
+START_TEST(what_cannot_be_handed_on_is_refused)
+{
+    rig_begin();
+    tensor_align(8);
+    struct handing h = handing_make(0);
+    struct matmul_args good = h.one.args, taken = h.two.args;
+    good.hands = h.two.args.w.input;
+    good.norm_out = (struct matmul_norm_out){.weight = h.weight.device,
+                                             .out = h.x.device,
+                                             .out_stride = h.x.stride,
+                                             .weight_dtype = h.weight.dtype};
+    taken.x_rounded = true;
+    ck_assert(matmul_fuses(&good) && matmul_fuses(&taken));
+    struct matmul_args bad[] = {good, good, good, good, good, taken, taken, taken};
+    bad[0].rows.max = 257;
+    bad[0].scratch_bytes = SIZE_MAX;
+    bad[1].w.n += 8;
+    bad[2].hands.rounding = ROUNDING_GROUP;
+    bad[2].hands.group = 128;
+    bad[3].adds = false;
+    bad[4].norm_out.out_stride = NORM_WIDTH / 2;
+    bad[5].rows.max = 257;
+    bad[5].scratch_bytes = SIZE_MAX;
+    bad[6].w.input.rounding = ROUNDING_NONE;
+    bad[7].x_stride = NORM_WIDTH / 2;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(!matmul_fuses(&bad[i]), "%zu", i);
+    product_free(&h.one);
+    product_free(&h.two);
+    rig_end();
+}
+END_TEST
+
 Suite *formats_suite(void)
 {
     Suite *suite = suite_create("formats");
@@ -464,6 +646,11 @@ Suite *formats_suite(void)
     if (rig_kernels_wait) /* the CPU device fuses no norms */
         tcase_add_loop_test(tcase, a_norm_between_two_products_is_made_before_inputs_are_rounded, 0,
                             MATMUL_ROUNDS_MAX);
+    if (rig_kernels_wait)
+        tcase_add_loop_test(tcase, what_is_handed_on_rounded_is_what_kernels_apart_give, 0,
+                            sizeof handed / sizeof *handed);
+    if (rig_kernels_wait)
+        tcase_add_test(tcase, what_cannot_be_handed_on_is_refused);
     suite_add_tcase(suite, tcase);
     return suite;
 }
