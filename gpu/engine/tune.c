@@ -93,7 +93,9 @@ static struct tune_scratch tune_scratch_of(const struct shape *shape, uint32_t r
     struct tune_scratch out = {0};
     const struct matmul_args *args = &shape->args;
     out.y = mem_round((uint64_t)rows * args->w.k * dtype_bytes(args->x_dtype));
-    out.workspace = out.y + mem_round((uint64_t)rows * args->w.n * dtype_bytes(args->y_dtype));
+    /* Sums of e4m3 are float32, whatever they become. */
+    enum dtype y_dtype = args->w.format == FORMAT_E4M3 ? DTYPE_F32 : args->y_dtype;
+    out.workspace = out.y + mem_round((uint64_t)rows * args->w.n * dtype_bytes(y_dtype));
     out.bytes = out.workspace + device_traits.workspace_bytes;
     return out;
 }

@@ -15,6 +15,11 @@
  *     of blocks of 128 x 128     and in `scratch` those of groups of 128, [groups][rows] */
 enum lt_scaling lt_scaling_of(const struct matmul_args *args);
 
+/* What matmul_scaled() asks of the library for such args, with x as bytes, and scales of rows
+ * behind them where it scales; false: nothing, or more than one product. For those who time it:
+ * nothing is read but the args. */
+bool matmul_scaled_asks(const struct matmul_args *args, struct matmul_args *ret_inner);
+
 /* The library's descriptors, in place: nothing is allocated. Row-major matrices are its
  * column-major ones transposed, so y^T = w x^T. */
 struct lt_problem {

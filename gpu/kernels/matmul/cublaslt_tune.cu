@@ -143,24 +143,34 @@ static cudaError_t time_all(const struct matmul_args *args, cublasLtHandle_t han
     return cudaSuccess;
 }
 
+/* The product that the library makes of such args; false: none. */
+static bool asked(const struct matmul_args *args, struct matmul_args *ret)
+{
+    if (matmul_scaled_asks(args, ret))
+        return true;
+    *ret = *args;
+    return args->rows.max > GEMV_ROWS_MAX && !args->gated && matmul_lt_can(args);
+}
+
 cudaError_t tune_matmul(const struct matmul_args *args, const void *const *weights,
                         uint32_t weight_count, cudaStream_t stream)
 {
     struct lt_problem problem;
     struct stopwatch watch = {NULL, NULL, weights, weight_count, 0};
-    if (args->rows.max <= GEMV_ROWS_MAX || args->gated || !matmul_lt_can(args))
+    struct matmul_args inner;
+    if (!asked(args, &inner))
         return cudaSuccess;
     cublasLtHandle_t handle = lt_handle();
     if (!handle)
         return cudaErrorInitializationError;
-    if (!lt_describe(args, &problem))
+    if (!lt_describe(&inner, &problem))
         return cudaSuccess;
     cudaError_t result = cudaEventCreate(&watch.begin);
     if (result != cudaSuccess)
         return result;
     result = cudaEventCreate(&watch.end);
     if (result == cudaSuccess) {
-        result = time_all(args, handle, &problem, &watch, stream);
+        result = time_all(&inner, handle, &problem, &watch, stream);
         cudaEventDestroy(watch.end);
     }
     cudaEventDestroy(watch.begin);
@@ -170,9 +180,9 @@ cudaError_t tune_matmul(const struct matmul_args *args, const void *const *weigh
 bool tune_known(const struct matmul_args *args)
 {
     struct lt_problem problem;
+    struct matmul_args inner;
     uint32_t rows, choice;
-    if (args->rows.max <= GEMV_ROWS_MAX || args->gated || !matmul_lt_can(args) ||
-        !lt_describe(args, &problem))
+    if (!asked(args, &inner) || !lt_describe(&inner, &problem))
         return true;
     return tune_find(&problem.shape, &rows, &choice) && rows == problem.shape.rows;
 }

@@ -5,7 +5,8 @@
  * just over half of the timed one up to it. The file is DIR/products-DEVICE-VERSION (the device's
  * name in lower case, everything but letters and digits a dash; the library's version), text, with
  * a line per shape (tune_line.h). Lines that are not of its form are skipped, and a choice that the
- * library does not offer is not taken. Products of e4m3 have lines of their own, but none is timed.
+ * library does not offer is not taken. Products of e4m3 by e4m3 have lines of their own; those with
+ * a scale for each row and column are timed.
  *
  * Results are of the calling thread's current device. Any thread. CPU device: nothing to choose,
  * all of these do nothing. */
@@ -15,9 +16,10 @@
 
 #define TUNE_SHAPES_MAX 1024 /* more are not kept */
 
-/* Times the product's shape, if it goes to cuBLASLt at all; y is written. `weights` are the
- * data of weights of this shape, at least one, which are taken in turns: as in a step, where none
- * is still in the L2 from the time before. Blocks; enqueues on the stream, which must not capture.
+/* Times the product's shape, if it goes to cuBLASLt at all; y is written, of weights in e4m3 in
+ * float32, and x is read, then as bytes. `weights` are the data of weights of this shape, at least
+ * one, which are taken in turns: as in a step, where none is still in the L2 from the time before.
+ * Blocks; enqueues on the stream, which must not capture.
  * Not on the step path. */
 OP_C cudaError_t tune_matmul(const struct matmul_args *args, const void *const *weights,
                              uint32_t weight_count, cudaStream_t stream);

@@ -5,9 +5,9 @@
  * apart, 4, 2, 1), then the bias. Bits depend on nothing else. CUDA: up to GEMV_ROWS_MAX rows
  * by a kernel of our own, whose bits do not depend on the row's neighbours; more by cuBLASLt with
  * the workspace given here, except gate and up of up to MATMUL_GATED_MAX rows, where one of our own
- * is faster (matmul_gated.cu). Weights in e4m3: 3 to 16 rows of rounded inputs by one of our own
- * (fewer and blocks, MATMUL_ROUNDS_MAX, by another, which has GEMV_ROWS_MAX where inputs stay as
- * they are); more by cuBLASLt. In whole numbers: up to MATMUL_WHOLE_MAX rows by three of our own.
+ * is faster (matmul_gated.cu). Weights in e4m3: up to 16 rows of rounded inputs by one of our own
+ * (of blocks MATMUL_ROUNDS_MAX by another, which has GEMV_ROWS_MAX where inputs stay as they are);
+ * more by cuBLASLt. In whole numbers: up to MATMUL_WHOLE_MAX rows by three of our own.
  *
  * The output is the partial sum of this rank where the weight is sharded along k; bias is then
  * given on one rank only.

@@ -50,8 +50,10 @@ bool matmul_scaled_can(const struct matmul_args *a)
                   (!(hands || a->x_rounded) || hands_can(a));
     bool activates = a->gated || a->activates; /* of many rows it would go by pieces */
     behind = behind && (!activates || a->rows.max <= RAW_ROWS_MAX);
-    return device_props()->major == 9 && a->rows.max > MATMUL_ROUNDS_MAX && shape && behind &&
-           a->w.scales.data && (is_outer(&a->w) || is_blocks(&a->w)) && rounded_can(a);
+    /* Fewer rows have a kernel that rounds by itself: it is faster than the library. */
+    bool rows = a->rows.max > MATMUL_ROUNDS_MAX || is_own(a);
+    return device_props()->major == 9 && rows && shape && behind && a->w.scales.data &&
+           (is_outer(&a->w) || is_blocks(&a->w)) && rounded_can(a);
 }
 
 /* What cuBLASLt gives is y itself. */
@@ -104,6 +106,25 @@ static uint32_t piece_of(const struct matmul_args *a, const struct rounded *r, b
     /* Scales of blocks lie by fours of rows: what is left over is a piece of its own, and fewer
      * than four rows are one piece. */
     return is_blocks(&a->w) && a->rows.max >= 4 ? a->rows.max / 4 * 4 : r->rows;
+}
+
+bool matmul_scaled_asks(const struct matmul_args *a, struct matmul_args *ret_inner)
+{
+    if (a->w.format != FORMAT_E4M3 || a->w.input.rounding == ROUNDING_NONE || !a->w.scales.data ||
+        !is_outer(&a->w) || a->w.scales.n != 1 || is_own(a) || a->w.k % 16 || a->w.n % 16)
+        return false;
+    bool direct = is_direct(a);
+    if (a->rows.max > RAW_ROWS_MAX && !direct)
+        return false;
+    struct rounded r = {};
+    r.bytes = static_cast<uint8_t *>(const_cast<void *>(a->x));
+    r.rows = r.piece = a->rows.max;
+    r.stride = a->w.k;
+    r.groups = 1;
+    r.scales = reinterpret_cast<float *>(r.bytes + (size_t)a->rows.max * r.stride);
+    *ret_inner = inner_of(a, &r, 0, a->rows.max, direct);
+    ret_inner->y = a->y;
+    return true;
 }
 
 cudaError_t matmul_scaled(const struct matmul_args *a, cudaStream_t stream)

@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(ROUND_THREADS_MAX)
     __shared__ float scratch[WARP];
     const enum weight_rounding how = a.w.input.rounding;
     uint32_t row = blockIdx.x, each = blockDim.x * EACH;
+    grid_trigger(); /* the kernel behind waits for this one by itself */
     grid_wait();
-    grid_trigger();
     if (row == a.rows.max) {
         round_spread(a, to);
         return;

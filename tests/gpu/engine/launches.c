@@ -533,8 +533,7 @@ static bool scaled_can(const struct matmul_args *a)
                  (w->input.rounding == ROUNDING_TOKEN || w->input.rounding == ROUNDING_STATIC);
     bool what = a->norm_out.weight ? a->adds && !a->gated && !a->activates
                                    : !a->adds && (a->gated || a->activates);
-    return outer && w->k % 16 == 0 && w->n % 16 == 0 && a->rows.max > MATMUL_ROUNDS_MAX &&
-           a->rows.max <= MATMUL_GATED_MAX && !a->norm_in.squares &&
+    return outer && w->k % 16 == 0 && w->n % 16 == 0 && a->rows.max <= MATMUL_GATED_MAX && !a->norm_in.squares &&
            (!a->adds || a->y_dtype == DTYPE_F32) &&
            (a->hands.rounding == ROUNDING_NONE ? !a->norm_out.weight : one && what);
 }

@@ -2,6 +2,7 @@
  */
 #include <math.h>
 
+#include "gpu/kernels/matmul/cublaslt_tune.h"
 #include "gpu/kernels/matmul/matmul.h"
 #include "gpu/kernels/norm/norm.h"
 #include "tests/gpu/kernels/rig.h"
@@ -195,7 +196,9 @@ static double scale_of(const struct shape *s, const struct product *p, uint32_t 
  * they have summed until 128 of k are added up. */
 static bool by_library(const struct shape *s)
 {
-    uint32_t own = s->rounding == ROUNDING_NONE ? GEMV_ROWS_MAX : MATMUL_ROUNDS_MAX;
+    bool eight = (s->rounding == ROUNDING_TOKEN || s->rounding == ROUNDING_STATIC) && !s->scale_k &&
+                 s->n % 16 == 0 && s->k % 16 == 0;
+    uint32_t own = s->rounding == ROUNDING_NONE ? GEMV_ROWS_MAX : eight ? 0 : MATMUL_ROUNDS_MAX;
     return rig_kernels_wait && s->rows > own && s->x != DTYPE_F32;
 }
 
@@ -457,6 +460,8 @@ static const struct {
     enum dtype x;
 } handed[] = {
     {3, 1024, 512, false, ROUNDING_TOKEN, DTYPE_BF16},
+    {1, 4096, 528, false, ROUNDING_TOKEN, DTYPE_BF16},
+    {2, 14336, 256, true, ROUNDING_TOKEN, DTYPE_BF16},
     {64, 4096, 256, false, ROUNDING_TOKEN, DTYPE_BF16},
     {17, 9232, 128, false, ROUNDING_TOKEN, DTYPE_F16},
     {256, 272, 1024, false, ROUNDING_STATIC, DTYPE_BF16},
@@ -634,6 +639,38 @@ START_TEST(what_cannot_be_handed_on_is_refused)
 }
 END_TEST
 
+/* Sums that are scaled behind, and those that the library scales. */
+START_TEST(products_are_right_by_the_algorithm_that_was_timed)
+{
+    const struct shape s = {_i ? 320 : 130, 256,   512,  1,     0,     ROUNDING_TOKEN, 0,
+                            DTYPE_BF16,     false, E4M3, false, false, NOTHING};
+    rig_begin();
+    tensor_align(8);
+    struct product p = product_make(&s);
+    behind_set(&s, &p);
+    struct tensor y = outputs_make(&s, &p, 0, s.rows);
+    struct matmul_args timed = p.args;
+    size_t workspace = 4u << 20;
+    p.args.y = y.device;
+    p.args.y_stride = y.stride;
+    p.args.workspace = timed.workspace = rig_new(NULL, workspace);
+    p.args.workspace_bytes = timed.workspace_bytes = workspace;
+    timed.x = rig_new(NULL, (size_t)s.rows * s.k * 2);
+    timed.y = rig_new(NULL, (size_t)s.rows * s.n * sizeof(float));
+    timed.y_stride = s.n;
+    timed.y_dtype = DTYPE_F32;
+    ck_assert(!tune_known(&timed));
+    OK(tune_matmul(&timed, &timed.w.data, 1, rig_stream));
+    ck_assert(tune_known(&timed));
+    OK(op_matmul(&p.args, rig_stream));
+    tensor_read(&y);
+    for (uint32_t row = 0; row < s.rows; row += 29)
+        check_row(&s, &p, &y, row);
+    product_free(&p);
+    rig_end();
+}
+END_TEST
+
 Suite *formats_suite(void)
 {
     Suite *suite = suite_create("formats");
@@ -651,6 +688,8 @@ Suite *formats_suite(void)
                             sizeof handed / sizeof *handed);
     if (rig_kernels_wait)
         tcase_add_test(tcase, what_cannot_be_handed_on_is_refused);
+    if (rig_kernels_wait)
+        tcase_add_loop_test(tcase, products_are_right_by_the_algorithm_that_was_timed, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;
 }
