@@ -39,6 +39,7 @@ struct whole_args {
     uint32_t groups;  /* that a stage touches at most, where groups end within stages */
     uint32_t zero_words;
     uint32_t second; /* outputs from the tile's first 64 to its others */
+    uint32_t fours;  /* of outputs that a block finishes of each row: 2 to this power */
     bool vectors;    /* y and what goes with it may be read and written by fours */
 };
 
@@ -164,10 +165,15 @@ __device__ __forceinline__ void whole_sums_lay(const float (&total)[N / 2], floa
 __device__ __forceinline__ float4 whole_sums_add(const whole_args &a, uint32_t sums, uint32_t row,
                                                  uint32_t of)
 {
+    const uint32_t at = sums + (row * PITCH + of) * 4;
     float4 out = {};
+    if (a.cluster == 1) {
+        uint4 words = load_shared(at);
+        return make_float4(__uint_as_float(words.x), __uint_as_float(words.y),
+                           __uint_as_float(words.z), __uint_as_float(words.w));
+    }
     for (uint32_t i = 0; i < a.cluster; i++) {
-        uint32_t at = sums + (row * PITCH + of) * 4;
-        float4 part = cluster_load(a.cluster > 1 ? cluster_address(at, i) : at);
+        float4 part = cluster_load(cluster_address(at, i));
         out.x += part.x;
         out.y += part.y;
         out.z += part.z;
@@ -176,103 +182,94 @@ __device__ __forceinline__ float4 whole_sums_add(const whole_args &a, uint32_t s
     return out;
 }
 
-__device__ __forceinline__ float whole_act(const struct matmul_args &m, float x)
+template <enum activation KIND>
+__device__ __forceinline__ float4 whole_gate(const float4 &gate, const float4 &up)
 {
-    return m.activation == ACTIVATE_SILU ? activated<ACTIVATE_SILU>(x)
-                                         : activated<ACTIVATE_GELU_TANH>(x);
+    return make_float4(activated<KIND>(gate.x) * up.x, activated<KIND>(gate.y) * up.y,
+                       activated<KIND>(gate.z) * up.z, activated<KIND>(gate.w) * up.w);
 }
 
-/* What a sum becomes, but for the add. */
-__device__ __forceinline__ float whole_become(const struct matmul_args &m, float y, float up,
-                                              uint32_t n)
+/* Whole fours of outputs, without a bias. What they are added to is asked for some at a time: it
+ * lies far. */
+template <uint32_t THREADS>
+__device__ __forceinline__ void whole_finish_fours(const whole_args &a, const whole_tile &tile,
+                                                   uint32_t sums, uint32_t first_of, uint32_t rows)
+{
+    const struct matmul_args &m = a.m;
+    const uint32_t shift = a.fours, mask = (1u << shift) - 1, count = rows << shift;
+    for (uint32_t first = threadIdx.x; first < count; first += THREADS * TOGETHER) {
+        float4 y[TOGETHER];
+#pragma unroll
+        for (uint32_t i = 0; i < TOGETHER; i++) {
+            uint32_t number = first + i * THREADS, of = first_of + (number & mask) * 4;
+            size_t at = (size_t)(tile.row + (number >> shift)) * m.y_stride + tile.output + of;
+            y[i] = make_float4(0, 0, 0, 0);
+            if (m.adds && number < count)
+                y[i] = *reinterpret_cast<const float4 *>(static_cast<const float *>(m.y) + at);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < TOGETHER; i++) {
+            uint32_t number = first + i * THREADS, row = number >> shift;
+            uint32_t of = first_of + (number & mask) * 4;
+            size_t at = (size_t)(tile.row + row) * m.y_stride + tile.output + of;
+            if (number >= count)
+                break;
+            float4 sum = whole_sums_add(a, sums, row, of);
+            if (m.gated) {
+                float4 up = whole_sums_add(a, sums, row, of + SIDE);
+                sum = m.activation == ACTIVATE_SILU ? whole_gate<ACTIVATE_SILU>(sum, up)
+                                                    : whole_gate<ACTIVATE_GELU_TANH>(sum, up);
+            }
+            sum = make_float4(y[i].x + sum.x, y[i].y + sum.y, y[i].z + sum.z, y[i].w + sum.w);
+            if (m.y_dtype == DTYPE_F32)
+                *reinterpret_cast<float4 *>(static_cast<float *>(m.y) + at) = sum;
+            else
+                *reinterpret_cast<uint2 *>(static_cast<uint16_t *>(m.y) + at) =
+                    make_uint2(pack(sum.x, sum.y, m.y_dtype), pack(sum.z, sum.w, m.y_dtype));
+        }
+    }
+}
+
+/* One output, whatever stands behind it. */
+__device__ __forceinline__ void whole_finish_one(const struct matmul_args &m, size_t at, uint32_t n,
+                                                 float y, float up)
 {
     if (m.bias)
         y += load_value(m.bias, n, m.bias_dtype);
-    if (!m.gated)
-        return y;
-    if (m.bias)
-        up += load_value(m.bias, m.w.n / 2 + n, m.bias_dtype);
-    return whole_act(m, y) * up;
-}
-
-/* Four outputs that a thread finishes. */
-struct whole_four {
-    uint32_t row, of; /* of the tile */
-    uint32_t n;
-    size_t at; /* in y */
-    float4 before;
-    bool valid, vector;
-};
-
-__device__ __forceinline__ whole_four whole_four_ask(const whole_args &a, const whole_tile &tile,
-                                                     uint32_t rank, uint32_t number)
-{
-    const struct matmul_args &m = a.m;
-    uint32_t outputs = m.gated ? m.w.n / 2 : m.w.n;
-    uint32_t width = (m.gated ? SIDE : OUTPUTS) / a.cluster, fours = width / 4;
-    whole_four out;
-    out.row = number / fours;
-    out.of = rank * width + number % fours * 4;
-    out.n = tile.output + out.of;
-    out.valid = out.row < min(a.block_rows, m.rows.max - tile.row) && out.n < outputs;
-    out.vector = a.vectors && out.n + 4 <= outputs;
-    out.at = (size_t)(tile.row + out.row) * m.y_stride + out.n;
-    out.before = make_float4(0, 0, 0, 0);
-    if (out.valid && m.adds && out.vector) /* of others each is read when it is added to */
-        out.before = *reinterpret_cast<float4 *>(static_cast<float *>(m.y) + out.at);
-    return out;
-}
-
-__device__ __forceinline__ void whole_put(const whole_args &a, const whole_four &to,
-                                          const float (&y)[4])
-{
-    const struct matmul_args &m = a.m;
-    uint32_t outputs = m.gated ? m.w.n / 2 : m.w.n;
-    if (to.vector && m.y_dtype == DTYPE_F32) {
-        *reinterpret_cast<float4 *>(static_cast<float *>(m.y) + to.at) = make_float4(
-            to.before.x + y[0], to.before.y + y[1], to.before.z + y[2], to.before.w + y[3]);
-        return;
+    if (m.gated) {
+        if (m.bias)
+            up += load_value(m.bias, m.w.n / 2 + n, m.bias_dtype);
+        y = up * (m.activation == ACTIVATE_SILU ? activated<ACTIVATE_SILU>(y)
+                                                : activated<ACTIVATE_GELU_TANH>(y));
     }
-    if (to.vector) {
-        *reinterpret_cast<uint2 *>(static_cast<uint16_t *>(m.y) + to.at) =
-            make_uint2(pack(y[0], y[1], m.y_dtype), pack(y[2], y[3], m.y_dtype));
-        return;
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
-        if (to.n + i < outputs)
-            store_value(m.y, to.at + i, m.y_dtype,
-                        y[i] + (m.adds ? load_value(m.y, to.at + i, m.y_dtype) : 0.0f));
+    store_value(m.y, at, m.y_dtype, m.adds ? load_value(m.y, at, m.y_dtype) + y : y);
 }
 
-/* So many threads of a block, of which `rank` this is: its part of the tile's outputs, of all rows.
- * What they are added to is asked for some at a time: it lies far. */
+/* So many threads of a block, of which `rank` this is: its part of the tile's outputs, of all
+ * rows. */
 template <uint32_t THREADS>
 __device__ __forceinline__ void whole_finish_tile(const whole_args &a, const whole_tile &tile,
                                                   uint32_t sums, uint32_t rank)
 {
     const struct matmul_args &m = a.m;
-    uint32_t outputs = m.gated ? m.w.n / 2 : m.w.n;
-    uint32_t fours = (m.gated ? SIDE : OUTPUTS) / a.cluster / 4;
-    uint32_t count = min(a.block_rows, m.rows.max - tile.row) * fours;
-    for (uint32_t first = threadIdx.x; first < count; first += THREADS * TOGETHER) {
-        whole_four to[TOGETHER];
+    const uint32_t outputs = m.gated ? m.w.n / 2 : m.w.n, side = m.gated ? SIDE : OUTPUTS;
+    const uint32_t rows = min(a.block_rows, m.rows.max - tile.row), first_of = rank * 4 << a.fours;
+    if (a.vectors && !m.bias && tile.output + side <= outputs) {
+        whole_finish_fours<THREADS>(a, tile, sums, first_of, rows);
+        return;
+    }
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < rows << a.fours; i += THREADS) {
+        uint32_t row = i >> a.fours, of = first_of + (i & ((1u << a.fours) - 1)) * 4;
+        float4 low = whole_sums_add(a, sums, row, of), up = {};
+        if (m.gated)
+            up = whole_sums_add(a, sums, row, of + SIDE);
+        const float lows[] = {low.x, low.y, low.z, low.w}, ups[] = {up.x, up.y, up.z, up.w};
 #pragma unroll
-        for (uint32_t i = 0; i < TOGETHER; i++)
-            to[i] = whole_four_ask(a, tile, rank, first + i * THREADS);
-#pragma unroll
-        for (uint32_t i = 0; i < TOGETHER; i++) {
-            if (!to[i].valid)
-                continue;
-            float4 low = whole_sums_add(a, sums, to[i].row, to[i].of), up = {};
-            if (m.gated)
-                up = whole_sums_add(a, sums, to[i].row, to[i].of + SIDE);
-            const float lows[] = {low.x, low.y, low.z, low.w}, ups[] = {up.x, up.y, up.z, up.w};
-            float y[4];
-#pragma unroll
-            for (uint32_t j = 0; j < 4; j++)
-                y[j] = to[i].n + j < outputs ? whole_become(m, lows[j], ups[j], to[i].n + j) : 0.0f;
-            whole_put(a, to[i], y);
+        for (uint32_t j = 0; j < 4; j++) {
+            uint32_t n = tile.output + of + j;
+            if (n < outputs)
+                whole_finish_one(m, (size_t)(tile.row + row) * m.y_stride + n, n, lows[j], ups[j]);
         }
     }
 }
@@ -329,10 +326,11 @@ static cudaError_t whole_describe(const struct matmul_args *m, struct whole_args
     return result;
 }
 
-static inline cudaError_t whole_enqueue(void (*kernel)(struct whole_args),
-                                        const struct whole_args &a, uint32_t threads,
-                                        uint32_t bytes, cudaStream_t stream)
+static inline cudaError_t whole_enqueue(void (*kernel)(struct whole_args), struct whole_args a,
+                                        uint32_t threads, uint32_t bytes, cudaStream_t stream)
 {
+    while (4u * a.cluster << a.fours < (a.m.gated ? SIDE : OUTPUTS))
+        a.fours++;
     cudaLaunchAttribute attributes[2];
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[0].val.programmaticStreamSerializationAllowed = 1;
