@@ -1,220 +1,50 @@
 /* Prefill attention with wgmma (sm_90a), for head dimensions 64 and 128; bound by the tensor cores.
  *
- * A block has 128 queries of a row and query head. Two groups of four warps attend to 64 queries
- * each; a third brings keys and values, tiles of 128 positions at multiples of 128, each in two
- * buffers. Its threads copy 16 bytes at a time (cp.async), for the products need their operands
- * swizzled and blocks lie anywhere: rows of a tile are looked up through the table one by one.
- * What is kept in e4m3 (EIGHT) they make 16 bits on the way, and have more registers for it.
- * The scores of a tile are under way while the values of the tile before are added up. A query's
- * bits depend on its position alone: tiles that it does not see change nothing.
+ * A block has 64 queries of a row and query head for each group of four warps that attends, two or
+ * three; one group more brings queries, and keys and values (attention_prefill_load.cuh): tiles of
+ * 128 positions at multiples of 128, each in two buffers. Its threads copy 16 bytes at a time
+ * (cp.async), for the products need their operands swizzled and blocks lie anywhere: rows of a tile
+ * are looked up through the table one by one. What is kept in e4m3 (EIGHT) they make 16 bits on the
+ * way, and have more registers for it. Blocks stay until no item is left.
  *
- * The tensor cores are busy for half of the time, the rest is the softmax, which the groups do not
- * take turns in. Figures: tests/bench/EXPERIMENTS.md. */
-#include "gpu/kernels/attention/attention_tile.cuh"
+ * A group asks for the scores of a tile and for the values of the tile before, and makes weights of
+ * the scores while the values are added up; groups ask in turns, so that one's softmax is another's
+ * products. A query's bits depend on its position alone: tiles that it does not see change nothing.
+ * Figures: tests/bench/EXPERIMENTS.md. */
+#include "gpu/kernels/attention/attention_prefill_load.cuh"
 #include "gpu/kernels/attention/attention_tuned.cuh"
-#include "gpu/kernels/attention/kv_wide.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/softcap.cuh"
 #include "gpu/kernels/common/wgmma.cuh"
 
+template <int HD> constexpr uint32_t WGMMA_THREADS = GROUP_THREADS *(CONSUMERS<HD> + 1);
+
 namespace HALF
 {
 
-#define GROUP_THREADS 128
-#define CONSUMERS 2
-#define WGMMA_THREADS (GROUP_THREADS * (CONSUMERS + 1))
-#define GROUP_QUERIES 64
-#define QUERIES (GROUP_QUERIES * CONSUMERS)
-#define KEYS 128
-/* A tile's number says its buffer and the turn, in loops over tiles that are written out: no cursor
- * of common/ring.cuh is kept. */
-#define BUFFERS 2
-
-template <int HD> struct wgmma_shared {
-    static const int halves = HD / 64; /* rows of 128 bytes hold 64 dimensions */
-    half_t q[CONSUMERS][halves][GROUP_QUERIES][64];
-    half_t k[BUFFERS][halves][KEYS][64];
-    half_t v[BUFFERS][halves][KEYS][64];
-    uint64_t k_full[BUFFERS], k_empty[BUFFERS], v_full[BUFFERS], v_empty[BUFFERS];
-};
-
-/* What a block works on. */
-struct wgmma_work {
-    attention_row row;
-    uint32_t query, queries; /* in the row */
-    uint32_t position;       /* of the first query */
-    uint32_t first, last;    /* keys that some query sees */
-    uint32_t tile, tile_end; /* of keys */
-    uint32_t head, kv_head;
-};
-
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-/* The place of 16-byte unit `unit` of row `row`, in rows of 128 bytes. */
-__device__ __forceinline__ uint32_t swizzled(uint32_t row, uint32_t unit)
-{
-    return row * 128 + ((unit ^ (row & 7)) * 16);
-}
-
-__device__ __forceinline__ void proxy_fence()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-#define PIECE 16 /* positions that are next to each other in every cache */
-
-/* Where the keys of one tile are: lane i of a warp looks up piece i. */
-__device__ __forceinline__ uint64_t wgmma_look_up(const struct attention_args &a,
-                                                  const struct batch_group &group,
-                                                  const wgmma_work &work, uint32_t block_shift,
-                                                  uint32_t tile, uint32_t row_bytes)
-{
-    uint32_t begin = tile * KEYS + threadIdx.x % (KEYS / PIECE) * PIECE;
-    uint32_t position = begin > work.last                ? work.last / PIECE * PIECE
-                        : begin + PIECE - 1 < work.first ? work.first / PIECE * PIECE
-                                                         : begin;
-    return reinterpret_cast<uint64_t>(attention_place(group, work.row.table, block_shift, position,
-                                                      work.kv_head, a.kv.k, row_bytes));
-}
-
-/* Rows of K or V of one tile, zeros where a position is not the block's to read. */
-template <int HD>
-__device__ __forceinline__ void wgmma_fetch(const wgmma_work &work, uint64_t pieces, uint32_t tile,
-                                            uint32_t to)
-{
-    const int units = HD / 8, at_once = GROUP_THREADS / units;
-    uint32_t unit = threadIdx.x % units, first_row = threadIdx.x % GROUP_THREADS / units;
-    uint32_t half = to + unit / 8 * (KEYS * 128);
-#pragma unroll
-    for (int i = 0; i < KEYS / at_once; i++) {
-        uint32_t row = i * at_once + first_row, position = tile * KEYS + row;
-        bool valid = position >= work.first && position <= work.last;
-        uint64_t piece = __shfl_sync(FULL_MASK, pieces, i * at_once / PIECE);
-        const char *from = reinterpret_cast<const char *>(piece) + row % PIECE * (HD * 2);
-        copy_async(half + swizzled(row, unit % 8), from + unit * 16, valid);
-    }
-    copy_async_commit();
-}
-
-/* The third group. A tile's arrival is told when the next one has been asked for, or before a wait.
- */
-template <int HD>
-__device__ static void wgmma_produce(const struct attention_args &a,
-                                     const struct batch_group &group, wgmma_shared<HD> &shared,
-                                     const wgmma_work &work, uint32_t block_shift)
-{
-    uint32_t pending = 0;
-    uint64_t pieces = wgmma_look_up(a, group, work, block_shift, work.tile, HD * 2), next = pieces;
-    for (uint32_t i = 0; i < 2 * (work.tile_end - work.tile); i++) { /* K, V, K, V ... */
-        uint32_t buffer = i / 2 % BUFFERS, use = i / 2 / BUFFERS;
-        uint32_t full = shared_address(i % 2 ? &shared.v_full[buffer] : &shared.k_full[buffer]);
-        uint32_t empty = shared_address(i % 2 ? &shared.v_empty[buffer] : &shared.k_empty[buffer]);
-        if (use && !barrier_test(empty, (use - 1) & 1)) {
-            if (pending) {
-                copy_async_wait<0>();
-                proxy_fence();
-                barrier_arrive(pending);
-                pending = 0;
-            }
-            barrier_wait(empty, (use - 1) & 1);
-        }
-        uint32_t tile = work.tile + i / 2;
-        if (i % 2) {
-            wgmma_fetch<HD>(work, pieces + (a.kv.v - a.kv.k), tile,
-                            shared_address(&shared.v[buffer]));
-            pieces = next;
-        } else {
-            wgmma_fetch<HD>(work, pieces, tile, shared_address(&shared.k[buffer]));
-            if (tile + 1 < work.tile_end)
-                next = wgmma_look_up(a, group, work, block_shift, tile + 1, HD * 2);
-        }
-        if (pending) {
-            copy_async_wait<1>();
-            proxy_fence();
-            barrier_arrive(pending);
-        }
-        pending = full;
-    }
-    copy_async_wait<0>();
-    proxy_fence();
-    barrier_arrive(pending);
-}
-
-/* The third group, of e4m3: what it loads for a part is under way while it waits for the buffer. */
-template <int HD>
-__device__ static void wgmma_produce_eight(const struct attention_args &a,
-                                           const struct batch_group &group,
-                                           wgmma_shared<HD> &shared, const wgmma_work &work,
-                                           uint32_t block_shift)
-{
-    const int units = HD / 16, at_once = GROUP_THREADS / units, loads = KEYS / at_once;
-    uint32_t unit = threadIdx.x % units, first_row = threadIdx.x % GROUP_THREADS / units;
-    uint64_t pieces = 0;
-    for (uint32_t i = 0; i < 2 * (work.tile_end - work.tile); i++) { /* K, V, K, V ... */
-        uint32_t buffer = i / 2 % BUFFERS, use = i / 2 / BUFFERS, tile = work.tile + i / 2;
-        uint32_t full = shared_address(i % 2 ? &shared.v_full[buffer] : &shared.k_full[buffer]);
-        uint32_t empty = shared_address(i % 2 ? &shared.v_empty[buffer] : &shared.k_empty[buffer]);
-        uint32_t to = i % 2 ? shared_address(&shared.v[buffer]) : shared_address(&shared.k[buffer]);
-        if (i % 2 == 0)
-            pieces = wgmma_look_up(a, group, work, block_shift, tile, HD + sizeof(float));
-        uint64_t offset = i % 2 ? a.kv.v - a.kv.k : 0;
-        uint4 from[loads];
-        float scale[loads];
-#pragma unroll
-        for (int j = 0; j < loads; j++) {
-            uint32_t row = j * at_once + first_row, position = tile * KEYS + row;
-            const char *piece = reinterpret_cast<const char *>(
-                __shfl_sync(FULL_MASK, pieces, row / PIECE) + offset);
-            bool valid = position >= work.first && position <= work.last;
-            from[j] = make_uint4(0, 0, 0, 0);
-            scale[j] = 0;
-            if (valid) {
-                from[j] = *reinterpret_cast<const uint4 *>(piece + row % PIECE * HD + unit * 16);
-                scale[j] = reinterpret_cast<const float *>(piece + PIECE * HD)[row % PIECE];
-            }
-        }
-        if (use)
-            barrier_wait(empty, (use - 1) & 1);
-        uint32_t half = to + unit / 4 * (KEYS * 128), place = unit % 4 * 2;
-#pragma unroll
-        for (int j = 0; j < loads; j++) {
-            uint32_t row = j * at_once + first_row;
-            store_shared(half + swizzled(row, place),
-                         eight_widen(make_uint2(from[j].x, from[j].y), scale[j]));
-            store_shared(half + swizzled(row, place + 1),
-                         eight_widen(make_uint2(from[j].z, from[j].w), scale[j]));
-        }
-        proxy_fence();
-        barrier_arrive(full);
-    }
-}
-
-/* This group's queries into shared memory; those that do not exist as zeros. */
-template <int HD>
-__device__ __forceinline__ void wgmma_load_q(const struct attention_args &a,
-                                             wgmma_shared<HD> &shared, const wgmma_work &work,
-                                             uint32_t group)
-{
-    const int units = HD / 8;
-    for (int i = threadIdx.x % GROUP_THREADS; i < GROUP_QUERIES * units; i += GROUP_THREADS) {
-        uint32_t row = i / units, unit = i % units, query = group * GROUP_QUERIES + row;
-        size_t token = work.row.token + work.query + query;
-        const half_t *from =
-            static_cast<const half_t *>(a.q) + token * a.q_stride + work.head * HD + unit * 8;
-        uint4 value =
-            query < work.queries ? *reinterpret_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
-        char *to = reinterpret_cast<char *>(shared.q[group][unit / 8]) + swizzled(row, unit % 8);
-        *reinterpret_cast<uint4 *>(to) = value;
-    }
-    proxy_fence();
-    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(GROUP_THREADS) : "memory");
-}
 
 template <int HD> struct wgmma_state {
     float score[KEYS / 2], out[HD / 2];
     uint32_t weight[KEYS / 4]; /* pairs, as the products want them */
     float most[2], sum[2], keep[2];
 };
+
+/* What a thread of a group knows for all items. */
+struct wgmma_consumer {
+    uint32_t group, lane;
+    uint32_t query; /* in the item; and eight behind it */
+    uint32_t window;
+    score_scale scale;
+    ring_cursor at;   /* of keys and values */
+    ring_cursor turn; /* of queries */
+};
+
+template <int HD>
+__device__ __forceinline__ uint32_t wgmma_queries(wgmma_shared<HD> &shared, const wgmma_consumer &c)
+{
+    return shared_address(shared.q[c.group]);
+}
 
 template <int HD>
 __device__ __forceinline__ void wgmma_scores(wgmma_state<HD> &s, uint32_t q, uint32_t k)
@@ -264,24 +94,25 @@ __device__ __forceinline__ void wgmma_softmax(wgmma_state<HD> &s, const wgmma_wo
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float peak = s.most[half];
+        float part[4] = {s.most[half], -INFINITY, -INFINITY, -INFINITY};
 #pragma unroll
         for (int j = 0; j < KEYS / 4; j++)
-            peak = fmaxf(peak, s.score[j / 2 * 4 + half * 2 + j % 2]);
+            part[j % 4] = fmaxf(part[j % 4], s.score[j / 2 * 4 + half * 2 + j % 2]);
+        float peak = fmaxf(fmaxf(part[0], part[1]), fmaxf(part[2], part[3]));
         peak = fmaxf(peak, __shfl_xor_sync(FULL_MASK, peak, 1));
         peak = fmaxf(peak, __shfl_xor_sync(FULL_MASK, peak, 2));
         float origin = peak == -INFINITY ? 0.0f : __fmul_rn(peak, unit);
         /* Rounded like `origin`: exactly 1 where the maximum stays. */
         s.keep[half] = exp2_fast(__fmul_rn(s.most[half], unit) - origin);
         s.most[half] = peak;
-        float sum = 0;
+        float sum[2] = {0, 0};
 #pragma unroll
         for (int j = 0; j < KEYS / 4; j++) {
             float &score = s.score[j / 2 * 4 + half * 2 + j % 2];
             score = exp2_fast(fmaf(score, unit, -origin));
-            sum += score;
+            sum[j % 2] += score;
         }
-        s.sum[half] = fmaf(s.sum[half], s.keep[half], sum);
+        s.sum[half] = fmaf(s.sum[half], s.keep[half], sum[0] + sum[1]);
     }
 }
 
@@ -305,7 +136,7 @@ __device__ __forceinline__ void wgmma_store(const wgmma_state<HD> &s,
         sum += __shfl_xor_sync(FULL_MASK, sum, 2);
         if (query + half * 8 >= work.queries)
             continue;
-        size_t token = work.row.token + work.query + query + half * 8;
+        size_t token = work.token + query + half * 8;
         uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<half_t *>(a.out) +
                                                     token * a.out_stride + work.head * HD);
         float kept = attention_sink(a, work.head, __fmul_rn(s.most[half], unit), &sum);
@@ -317,73 +148,124 @@ __device__ __forceinline__ void wgmma_store(const wgmma_state<HD> &s,
     }
 }
 
-/* One of the first two groups. */
-template <int HD, bool CAP>
-__device__ static void wgmma_consume(const struct attention_args &a, uint32_t window,
-                                     wgmma_shared<HD> &shared, const wgmma_work &work)
+/* The wait for the values stays behind the softmax: no instruction of the softmax needs it, and the
+ * compiler would have it first. The branch is never taken. */
+template <int HD> __device__ __forceinline__ void wgmma_softmax_done(const wgmma_state<HD> &s)
 {
-    uint32_t group = threadIdx.x / GROUP_THREADS, lane = threadIdx.x % WARP;
-    uint32_t query = group * GROUP_QUERIES + threadIdx.x % GROUP_THREADS / WARP * 16 + lane / 4;
-    uint32_t q = shared_address(shared.q[group]);
-    const score_scale scale = score_scale_of<CAP>(a.scale, a.softcap);
-    wgmma_state<HD> s;
-    s.most[0] = s.most[1] = -INFINITY;
-    s.sum[0] = s.sum[1] = 0;
-#pragma unroll
-    for (int i = 0; i < HD / 2; i++)
-        s.out[i] = 0;
-    wgmma_load_q(a, shared, work, group);
+    if (s.sum[0] + s.sum[1] < 0)
+        asm volatile("nanosleep.u32 0;" ::: "memory");
+}
 
-    barrier_wait(shared_address(&shared.k_full[0]), 0);
+/* The first tile's scores, without values to add up. */
+template <int HD, bool CAP>
+__device__ __forceinline__ void wgmma_first(wgmma_state<HD> &s, wgmma_shared<HD> &shared,
+                                            const wgmma_consumer &c, const wgmma_work &work)
+{
+    ring_wait_full(shared_address(shared.k_ring.full), c.at);
     wgmma_begin();
-    wgmma_scores(s, q, shared_address(&shared.k[0]));
+    wgmma_scores(s, wgmma_queries(shared, c), shared_address(&shared.k[c.at.stage]));
     wgmma_wait<0>();
     wgmma_hold(s.score);
-    if (lane == 0)
-        barrier_arrive(shared_address(&shared.k_empty[0]));
+    if (c.lane == 0)
+        ring_give_back(shared_address(shared.k_ring.empty), c.at);
     if (CAP)
-        wgmma_cap(s, scale);
-    wgmma_softmax(s, work, window, work.tile, query, scale.unit);
+        wgmma_cap(s, c.scale);
+    wgmma_softmax(s, work, c.window, work.tile, c.query, c.scale.unit);
     wgmma_pack(s);
-    uint32_t count = work.tile_end - work.tile;
-    for (uint32_t i = 1; i < count; i++) {
-        uint32_t buffer = i % BUFFERS, phase = i / BUFFERS & 1;
-        uint32_t before = (i - 1) % BUFFERS, before_phase = (i - 1) / BUFFERS & 1;
-        barrier_wait(shared_address(&shared.k_full[buffer]), phase);
-        wgmma_hold(s.out);
-        wgmma_begin();
-        wgmma_scores(s, q, shared_address(&shared.k[buffer]));
-        barrier_wait(shared_address(&shared.v_full[before]), before_phase);
-        wgmma_values(s, shared_address(&shared.v[before]));
-        wgmma_wait<1>();
-        wgmma_hold(s.score);
-        if (lane == 0)
-            barrier_arrive(shared_address(&shared.k_empty[buffer]));
-        if (CAP)
-            wgmma_cap(s, scale);
-        wgmma_softmax(s, work, window, work.tile + i, query, scale.unit);
-        wgmma_wait<0>();
-        wgmma_hold(s.out);
-        if (lane == 0)
-            barrier_arrive(shared_address(&shared.v_empty[before]));
-#pragma unroll
-        for (int j = 0; j < HD / 2; j++)
-            s.out[j] *= s.keep[j / 2 % 2];
-        wgmma_pack(s);
-    }
-    barrier_wait(shared_address(&shared.v_full[(count - 1) % BUFFERS]), (count - 1) / BUFFERS & 1);
+}
+
+/* A further tile's scores, and the values of the one before. */
+template <int HD, bool CAP>
+__device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD> &shared,
+                                           wgmma_consumer &c, const wgmma_work &work, uint32_t tile)
+{
+    ring_cursor before = c.at;
+    ring_next(c.at, STAGES);
+    ring_wait_full(shared_address(shared.k_ring.full), c.at);
+    named_sync(BARRIER_TURN + c.group, 2 * GROUP_THREADS);
     wgmma_hold(s.out);
     wgmma_begin();
-    wgmma_values(s, shared_address(&shared.v[(count - 1) % BUFFERS]));
+    wgmma_scores(s, wgmma_queries(shared, c), shared_address(&shared.k[c.at.stage]));
+    ring_wait_full(shared_address(shared.v_ring.full), before);
+    wgmma_begin();
+    wgmma_values(s, shared_address(&shared.v[before.stage]));
+    named_arrive(BARRIER_TURN + (c.group + 1 < CONSUMERS<HD> ? c.group + 1 : 0), 2 * GROUP_THREADS);
+    wgmma_wait<1>();
+    wgmma_hold(s.score);
+    if (c.lane == 0)
+        ring_give_back(shared_address(shared.k_ring.empty), c.at);
+    if (CAP)
+        wgmma_cap(s, c.scale);
+    wgmma_softmax(s, work, c.window, tile, c.query, c.scale.unit);
+    wgmma_softmax_done(s);
     wgmma_wait<0>();
     wgmma_hold(s.out);
-    wgmma_store(s, a, work, query, scale.unit);
+    if (c.lane == 0)
+        ring_give_back(shared_address(shared.v_ring.empty), before);
+#pragma unroll
+    for (int j = 0; j < HD / 2; j++)
+        s.out[j] *= s.keep[j / 2 % 2];
+    wgmma_pack(s);
+}
+
+/* The last tile's values. */
+template <int HD>
+__device__ __forceinline__ void wgmma_last(wgmma_state<HD> &s, wgmma_shared<HD> &shared,
+                                           wgmma_consumer &c)
+{
+    if (c.lane == 0)
+        ring_give_back(shared_address(shared.q_ring.empty), c.turn);
+    ring_wait_full(shared_address(shared.v_ring.full), c.at);
+    wgmma_hold(s.out);
+    wgmma_begin();
+    wgmma_values(s, shared_address(&shared.v[c.at.stage]));
+    wgmma_wait<0>();
+    wgmma_hold(s.out);
+    if (c.lane == 0)
+        ring_give_back(shared_address(shared.v_ring.empty), c.at);
+    ring_next(c.at, STAGES);
+}
+
+/* One of the groups that attend. They take turns from the first to the last; the last gives the
+ * first its turn before it has had one, and the first waits for the last at the end. */
+template <int HD, bool CAP>
+__device__ static void wgmma_consume(const struct attention_args &a, uint32_t window,
+                                     wgmma_shared<HD> &shared)
+{
+    wgmma_consumer c;
+    c.group = threadIdx.x / GROUP_THREADS;
+    c.lane = threadIdx.x % WARP;
+    c.query = c.group * GROUP_QUERIES + threadIdx.x % GROUP_THREADS / WARP * 16 + c.lane / 4;
+    c.window = window;
+    c.scale = score_scale_of<CAP>(a.scale, a.softcap);
+    c.at = c.turn = {0, 0};
+    if (c.group + 1 == CONSUMERS<HD>)
+        named_arrive(BARRIER_TURN, 2 * GROUP_THREADS);
+    for (;; ring_next(c.turn, 1)) {
+        ring_wait_full(shared_address(shared.q_ring.full), c.turn);
+        const wgmma_work work = shared.work;
+        if (work.queries == 0)
+            break;
+        wgmma_state<HD> s;
+        s.most[0] = s.most[1] = -INFINITY;
+        s.sum[0] = s.sum[1] = 0;
+#pragma unroll
+        for (int i = 0; i < HD / 2; i++)
+            s.out[i] = 0;
+        wgmma_first<HD, CAP>(s, shared, c, work);
+        for (uint32_t tile = work.tile + 1; tile < work.tile_end; tile++)
+            wgmma_next<HD, CAP>(s, shared, c, work, tile);
+        wgmma_last(s, shared, c);
+        wgmma_store(s, a, work, c.query, c.scale.unit);
+    }
+    if (c.group == 0)
+        named_sync(BARRIER_TURN, 2 * GROUP_THREADS);
 }
 
 #endif
 
 template <int HD, bool CAP, bool EIGHT>
-__global__ void __launch_bounds__(WGMMA_THREADS, 1)
+__global__ void __launch_bounds__(WGMMA_THREADS<HD>, 1)
     wgmma_kernel(const __grid_constant__ struct attention_args a, uint32_t block_shift)
 {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -393,39 +275,23 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     const struct batch_group &group = a.batch.groups[a.kv.group];
     grid_trigger();
     if (threadIdx.x == 0) {
-        for (int i = 0; i < BUFFERS; i++) {
-            barrier_init(shared_address(&shared.k_full[i]), GROUP_THREADS);
-            barrier_init(shared_address(&shared.v_full[i]), GROUP_THREADS);
-            barrier_init(shared_address(&shared.k_empty[i]), CONSUMERS * GROUP_THREADS / WARP);
-            barrier_init(shared_address(&shared.v_empty[i]), CONSUMERS * GROUP_THREADS / WARP);
-        }
+        const uint32_t warps = CONSUMERS<HD> * GROUP_THREADS / WARP;
+        ring_init(shared_address(shared.k_ring.full), STAGES, GROUP_THREADS);
+        ring_init(shared_address(shared.v_ring.full), STAGES, GROUP_THREADS);
+        ring_init(shared_address(shared.k_ring.empty), STAGES, warps);
+        ring_init(shared_address(shared.v_ring.empty), STAGES, warps);
+        ring_init(shared_address(shared.q_ring.full), 1, GROUP_THREADS);
+        ring_init(shared_address(shared.q_ring.empty), 1, warps);
         barrier_init_done();
     }
+    __syncthreads();
     grid_wait();
-    attention_tile tile = tile_find(a.batch, group, blockIdx.y, QUERIES, false);
-    if (!tile.found)
-        return;
-    wgmma_work work;
-    work.row = tile.row;
-    work.query = tile.query;
-    work.queries = tile.row.q_len - tile.query < QUERIES ? tile.row.q_len - tile.query : QUERIES;
-    work.position = tile.row.position + tile.query;
-    work.last = work.position + work.queries - 1;
-    work.first =
-        group.window && work.position >= group.window ? work.position - group.window + 1 : 0;
-    work.tile = work.first / KEYS;
-    work.tile_end = work.last / KEYS + 1;
-    work.head = blockIdx.x;
-    work.kv_head = blockIdx.x / (a.heads / a.kv_heads);
-    if (threadIdx.x < CONSUMERS * GROUP_THREADS) {
-        registers_more<EIGHT ? 216 : 232>();
-        wgmma_consume<HD, CAP>(a, group.window, shared, work);
+    if (threadIdx.x < CONSUMERS<HD> * GROUP_THREADS) {
+        registers_more<CONSUMERS<HD> == 3 ? 160 : EIGHT ? 216 : 224>();
+        wgmma_consume<HD, CAP>(a, group.window, shared);
     } else {
-        registers_less<EIGHT ? 72 : 40>();
-        if constexpr (EIGHT)
-            wgmma_produce_eight<HD>(a, group, shared, work, block_shift);
-        else
-            wgmma_produce<HD>(a, group, shared, work, block_shift);
+        registers_less<CONSUMERS<HD> == 3 ? 32 : EIGHT ? 72 : 56>();
+        wgmma_load<HD, EIGHT>(a, group, shared, block_shift);
     }
 #endif
 }
@@ -443,13 +309,16 @@ bool attention_prefill_wgmma_can(const struct attention_args *args)
 template <int HD, bool CAP, bool EIGHT>
 static cudaError_t wgmma_launch_format(const struct attention_args *args, cudaStream_t stream)
 {
+    if (!args->batch.next_item)
+        return cudaErrorInvalidValue;
     static struct device_once once;
     cudaError_t result = device_allow(&once, wgmma_kernel<HD, CAP, EIGHT>, device_props(), 2048);
     if (result != cudaSuccess)
         return result;
-    return launch(wgmma_kernel<HD, CAP, EIGHT>,
-                  dim3(args->heads, tile_bound(&args->batch, QUERIES, false)), WGMMA_THREADS,
-                  sizeof(wgmma_shared<HD>) + 1024, stream, *args,
+    uint32_t items = args->heads * tile_bound(&args->batch, QUERIES<HD>, false);
+    uint32_t processors = device_props()->processors;
+    return launch(wgmma_kernel<HD, CAP, EIGHT>, dim3(items < processors ? items : processors),
+                  WGMMA_THREADS<HD>, sizeof(wgmma_shared<HD>) + 1024, stream, *args,
                   (uint32_t)__builtin_ctz(args->batch.block_tokens));
 }
 

@@ -166,6 +166,64 @@ START_TEST(attention_is_that_of_plain_doubles)
 }
 END_TEST
 
+/* ---- prompts by the dozen ---- */
+
+#define PROMPTS 45
+#define PROMPT_HEADS 16
+
+static const struct {
+    uint32_t head_dim, window;
+    enum dtype dtype;
+    enum format kv_format;
+    double tolerance;
+} prompt_cases[] = {
+    {128, 0, DTYPE_BF16, FORMAT_BF16, 3e-2}, {128, 40, DTYPE_F16, FORMAT_F16, 4e-3},
+    {64, 0, DTYPE_F16, FORMAT_F16, 4e-3},    {64, 40, DTYPE_BF16, FORMAT_BF16, 3e-2},
+    {128, 0, DTYPE_F16, FORMAT_E4M3, 2e-2},  {64, 0, DTYPE_BF16, FORMAT_E4M3, 3e-2},
+    {96, 0, DTYPE_BF16, FORMAT_BF16, 3e-2},
+};
+
+/* More rows and heads than a GPU has processors, so that those of its blocks that stay take many,
+ * one of which is longer than the others; and each goes on. */
+START_TEST(prompts_are_more_than_processors)
+{
+    rig_begin();
+    struct scene scene = {.slots = PROMPTS,
+                          .length_max = 400,
+                          .block_tokens = 16,
+                          .window = prompt_cases[_i].window,
+                          .layers = 1,
+                          .kv_heads = 2,
+                          .head_dim = prompt_cases[_i].head_dim,
+                          .kv_format = prompt_cases[_i].kv_format};
+    scene_begin(&scene);
+    struct attention a = {.heads = PROMPT_HEADS,
+                          .kv_heads = 2,
+                          .head_dim = prompt_cases[_i].head_dim,
+                          .group = prompt_cases[_i].window ? 1 : 0,
+                          .dtype = prompt_cases[_i].dtype,
+                          .factor = 1,
+                          .sinks = _i % 2,
+                          .kv_format = prompt_cases[_i].kv_format};
+    attention_begin(&a);
+    float *out = malloc((size_t)SCENE_TOKENS_MAX * PROMPT_HEADS * a.head_dim * sizeof *out);
+    uint32_t length[PROMPTS] = {0};
+    for (uint32_t step = 0; step < 2; step++) {
+        scene.counts = (struct batch_counts){0};
+        for (uint32_t slot = 0; slot < PROMPTS; slot++) {
+            uint32_t q_len = slot == 33 ? 220 - 90 * step : slot % 7 == 5 ? 1 : 9 + slot % 16;
+            scene_row(&scene, slot, length[slot], q_len, 0);
+            length[slot] += q_len;
+        }
+        scene_step(&scene);
+        attention_run(&a, &scene, out);
+        (void)check_rows(&a, &scene, out, scene.window, prompt_cases[_i].tolerance);
+    }
+    free(out);
+    scene_end(&scene);
+}
+END_TEST
+
 /* ---- what would be wrong with scales and sinks is seen ---- */
 
 #define EIGHT_LENGTH 60
@@ -343,6 +401,8 @@ Suite *attention_suite(void)
     TCase *tcase = tcase_create("attend");
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, attention_is_that_of_plain_doubles, 0, 3 * CASES);
+    tcase_add_loop_test(tcase, prompts_are_more_than_processors, 0,
+                        sizeof prompt_cases / sizeof *prompt_cases);
     tcase_add_loop_test(tcase, mistakes_are_seen, 1, ATTENTION_MISTAKES);
     tcase_add_loop_test(tcase, sizes_of_heads_do_not_matter, 0, 4);
     tcase_add_loop_test(tcase, what_is_infinite_is_no_number_for_those_who_read_it, 0, 8);

@@ -1,0 +1,352 @@
+/* What attention_prefill_wgmma.cu works on, and the group of four warps that brings it.
+ *
+ * Blocks stay, and take one item after the other: GROUP_QUERIES queries for each group of
+ * consumers, of one row and query head. Numbers come from batch.next_item; the row is found and
+ * queries and the first keys are asked for while the consumers are still at the item before. */
+#pragma once
+
+#include "gpu/kernels/attention/attention_tile.cuh"
+#include "gpu/kernels/attention/kv_wide.cuh"
+#include "gpu/kernels/common/ring.cuh"
+
+#define GROUP_THREADS 128
+#define GROUP_QUERIES 64
+#define KEYS 128
+#define STAGES 2       /* of keys, and of values */
+#define PIECE 16       /* positions that are next to each other in every cache */
+#define BARRIER_LOAD 1 /* named barriers: of those who load; and each group's turn */
+#define BARRIER_TURN 2
+
+/* Groups that attend. Of dimension 64 three fit, and keys are brought for half as many queries
+ * again. */
+template <int HD> constexpr uint32_t CONSUMERS = HD == 64 ? 3 : 2;
+template <int HD> constexpr uint32_t QUERIES = GROUP_QUERIES *CONSUMERS<HD>;
+
+/* An item. */
+struct wgmma_work {
+    const uint32_t *table;
+    uint32_t token;             /* of the first query */
+    uint32_t queries, position; /* how many; the first one's; without any there are no more items */
+    uint32_t first, last;       /* keys that some query sees */
+    uint32_t tile, tile_end;    /* of keys */
+    uint32_t head, kv_head;
+};
+
+namespace HALF
+{
+
+template <int HD> struct wgmma_shared {
+    static const int halves = HD / 64; /* rows of 128 bytes hold 64 dimensions */
+    half_t q[CONSUMERS<HD>][halves][GROUP_QUERIES][64];
+    half_t k[STAGES][halves][KEYS][64];
+    half_t v[STAGES][halves][KEYS][64];
+    ring_barriers<1> q_ring;
+    ring_barriers<STAGES> k_ring, v_ring;
+    wgmma_work work; /* whose queries they are */
+    uint32_t taken;
+};
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* The place of 16-byte unit `unit` of row `row`, in rows of 128 bytes. */
+__device__ __forceinline__ uint32_t swizzled(uint32_t row, uint32_t unit)
+{
+    return row * 128 + ((unit ^ (row & 7)) * 16);
+}
+
+__device__ __forceinline__ void proxy_fence()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ void named_sync(uint32_t barrier, uint32_t threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void named_arrive(uint32_t barrier, uint32_t threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+/* ---- which item ---- */
+
+/* Rows whose tiles of queries are counted, 32 at a time, a lane each. Every warp counts for itself;
+ * numbers of items only grow, so it goes on from where it is. */
+struct wgmma_rows {
+    uint4 row;       /* first words of this lane's struct batch_row */
+    uint32_t sum;    /* tiles of all rows from `base` up to it */
+    uint32_t base;   /* the first lane's row */
+    uint32_t before; /* tiles of the rows before */
+};
+
+template <int HD>
+__device__ __forceinline__ void rows_count(const struct batch &batch, wgmma_rows &rows)
+{
+    uint32_t lane = threadIdx.x % WARP, index = rows.base + lane;
+    rows.row = make_uint4(0, 0, 0, 0);
+    if (index < batch.counts->rows)
+        rows.row = *reinterpret_cast<const uint4 *>(&batch.rows[index]);
+    uint32_t q_len = rows.row.z;
+    rows.sum = q_len > ATTENTION_DECODE_MAX ? (q_len + QUERIES<HD> - 1) / QUERIES<HD> : 0;
+#pragma unroll
+    for (uint32_t offset = 1; offset < WARP; offset *= 2) {
+        uint32_t other = __shfl_up_sync(FULL_MASK, rows.sum, offset);
+        rows.sum += lane >= offset ? other : 0;
+    }
+}
+
+/* Item `number`: heads of a tile follow each other, and within a row the last tile, which sees the
+ * most keys, comes first. False where there are not so many; rows.before is then the number of all
+ * tiles. */
+template <int HD>
+__device__ __forceinline__ bool rows_find(const struct attention_args &a,
+                                          const struct batch_group &group, wgmma_rows &rows,
+                                          uint32_t number, wgmma_work &work)
+{
+    uint32_t tile = number / a.heads, all;
+    while (all = __shfl_sync(FULL_MASK, rows.sum, WARP - 1), tile - rows.before >= all) {
+        rows.before += all;
+        rows.base += WARP;
+        if (rows.base >= a.batch.counts->rows)
+            return false;
+        rows_count<HD>(a.batch, rows);
+    }
+    tile -= rows.before;
+    uint32_t lane = __ffs(__ballot_sync(FULL_MASK, rows.sum > tile)) - 1;
+    uint32_t slot = __shfl_sync(FULL_MASK, rows.row.x, lane);
+    uint32_t position = __shfl_sync(FULL_MASK, rows.row.y, lane);
+    uint32_t q_len = __shfl_sync(FULL_MASK, rows.row.z, lane);
+    uint32_t token = __shfl_sync(FULL_MASK, rows.row.w, lane);
+    uint32_t query = (__shfl_sync(FULL_MASK, rows.sum, lane) - 1 - tile) * QUERIES<HD>;
+    work.table = group.tables + (size_t)slot * group.blocks_max;
+    work.token = token + query;
+    work.queries = q_len - query < QUERIES<HD> ? q_len - query : QUERIES<HD>;
+    work.position = position + query;
+    work.last = work.position + work.queries - 1;
+    work.first =
+        group.window && work.position >= group.window ? work.position - group.window + 1 : 0;
+    work.tile = work.first / KEYS;
+    work.tile_end = work.last / KEYS + 1;
+    work.head = number % a.heads;
+    work.kv_head = work.head / (a.heads / a.kv_heads);
+    return true;
+}
+
+/* ---- copies ---- */
+
+/* Where the keys of one tile are: lane i of a warp looks up piece i. */
+__device__ __forceinline__ uint64_t wgmma_look_up(const struct attention_args &a,
+                                                  const struct batch_group &group,
+                                                  const wgmma_work &work, uint32_t block_shift,
+                                                  uint32_t tile, uint32_t row_bytes)
+{
+    uint32_t begin = tile * KEYS + threadIdx.x % (KEYS / PIECE) * PIECE;
+    uint32_t position = begin > work.last                ? work.last / PIECE * PIECE
+                        : begin + PIECE - 1 < work.first ? work.first / PIECE * PIECE
+                                                         : begin;
+    return reinterpret_cast<uint64_t>(
+        attention_place(group, work.table, block_shift, position, work.kv_head, a.kv.k, row_bytes));
+}
+
+/* Rows of K or V of one tile, zeros where a position is not the item's to read. */
+template <int HD>
+__device__ __forceinline__ void wgmma_fetch(const wgmma_work &work, uint64_t pieces, uint32_t tile,
+                                            uint32_t to)
+{
+    const int units = HD / 8, at_once = GROUP_THREADS / units;
+    uint32_t unit = threadIdx.x % units, first_row = threadIdx.x % GROUP_THREADS / units;
+    uint32_t half = to + unit / 8 * (KEYS * 128);
+#pragma unroll
+    for (int i = 0; i < KEYS / at_once; i++) {
+        uint32_t row = i * at_once + first_row, position = tile * KEYS + row;
+        bool valid = position >= work.first && position <= work.last;
+        uint64_t piece = __shfl_sync(FULL_MASK, pieces, i * at_once / PIECE);
+        const char *from = reinterpret_cast<const char *>(piece) + row % PIECE * (HD * 2);
+        copy_async(half + swizzled(row, unit % 8), from + unit * 16, valid);
+    }
+    copy_async_commit();
+}
+
+/* The item's queries; those that do not exist as zeros. */
+template <int HD>
+__device__ __forceinline__ void wgmma_fetch_q(const struct attention_args &a,
+                                              wgmma_shared<HD> &shared, const wgmma_work &work)
+{
+    const uint32_t units = HD / 8, at_once = GROUP_THREADS / units;
+    uint32_t unit = threadIdx.x % units, first_row = threadIdx.x % GROUP_THREADS / units;
+    const half_t *from = static_cast<const half_t *>(a.q) + work.head * HD + unit * 8;
+    for (uint32_t query = first_row; query < QUERIES<HD>; query += at_once) {
+        bool valid = query < work.queries;
+        uint32_t to = shared_address(shared.q[query / GROUP_QUERIES][unit / 8]);
+        copy_async(to + swizzled(query % GROUP_QUERIES, unit % 8),
+                   from + (size_t)(work.token + (valid ? query : 0)) * a.q_stride, valid);
+    }
+    copy_async_commit();
+}
+
+/* Copies' arrival is told when the next ones have been asked for, or before a wait. */
+__device__ __forceinline__ void pending_tell(uint32_t &pending)
+{
+    if (!pending)
+        return;
+    copy_async_wait<0>();
+    proxy_fence();
+    barrier_arrive(pending);
+    pending = 0;
+}
+
+__device__ __forceinline__ void pending_then_wait(uint32_t &pending, uint32_t empty,
+                                                  const ring_cursor &at)
+{
+    if (barrier_test(ring_barrier(empty, at), at.phase ^ 1))
+        return;
+    pending_tell(pending);
+    ring_wait_empty(empty, at);
+}
+
+__device__ __forceinline__ void pending_next(uint32_t &pending, uint32_t full)
+{
+    if (pending) {
+        copy_async_wait<1>();
+        proxy_fence();
+        barrier_arrive(pending);
+    }
+    pending = full;
+}
+
+/* Rows of K or V in e4m3, made 16 bits on the way: what is loaded is under way during the wait. */
+template <int HD>
+__device__ __forceinline__ void wgmma_fetch_eight(const wgmma_work &work, uint64_t pieces,
+                                                  uint32_t tile, uint32_t to, uint32_t empty,
+                                                  const ring_cursor &at)
+{
+    const int units = HD / 16, at_once = GROUP_THREADS / units, loads = KEYS / at_once;
+    uint32_t unit = threadIdx.x % units, first_row = threadIdx.x % GROUP_THREADS / units;
+    uint4 from[loads];
+    float scale[loads];
+#pragma unroll
+    for (int j = 0; j < loads; j++) {
+        uint32_t row = j * at_once + first_row, position = tile * KEYS + row;
+        const char *piece =
+            reinterpret_cast<const char *>(__shfl_sync(FULL_MASK, pieces, row / PIECE));
+        bool valid = position >= work.first && position <= work.last;
+        from[j] = make_uint4(0, 0, 0, 0);
+        scale[j] = 0;
+        if (valid) {
+            from[j] = *reinterpret_cast<const uint4 *>(piece + row % PIECE * HD + unit * 16);
+            scale[j] = reinterpret_cast<const float *>(piece + PIECE * HD)[row % PIECE];
+        }
+    }
+    ring_wait_empty(empty, at);
+    uint32_t half = to + unit / 4 * (KEYS * 128), place = unit % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < loads; j++) {
+        uint32_t row = j * at_once + first_row;
+        store_shared(half + swizzled(row, place),
+                     eight_widen(make_uint2(from[j].x, from[j].y), scale[j]));
+        store_shared(half + swizzled(row, place + 1),
+                     eight_widen(make_uint2(from[j].z, from[j].w), scale[j]));
+    }
+}
+
+/* ---- the group that loads ---- */
+
+struct wgmma_loader {
+    ring_cursor at; /* of keys and values */
+    ring_cursor q;
+    uint32_t pending;
+};
+
+/* A tile of keys or values into `to`, once `ring` has it back. */
+template <int HD, bool EIGHT>
+__device__ __forceinline__ void wgmma_bring(wgmma_loader &loader, ring_barriers<STAGES> &ring,
+                                            const wgmma_work &work, uint64_t pieces, uint32_t tile,
+                                            uint32_t to)
+{
+    uint32_t full = ring_barrier(shared_address(ring.full), loader.at);
+    uint32_t empty = shared_address(ring.empty);
+    if constexpr (EIGHT) {
+        wgmma_fetch_eight<HD>(work, pieces, tile, to, empty, loader.at);
+        proxy_fence();
+        barrier_arrive(full);
+    } else {
+        pending_then_wait(loader.pending, empty, loader.at);
+        wgmma_fetch<HD>(work, pieces, tile, to);
+        pending_next(loader.pending, full);
+    }
+}
+
+template <int HD>
+__device__ __forceinline__ void wgmma_bring_q(wgmma_loader &loader, const struct attention_args &a,
+                                              wgmma_shared<HD> &shared, const wgmma_work &work)
+{
+    pending_then_wait(loader.pending, shared_address(shared.q_ring.empty), loader.q);
+    wgmma_fetch_q<HD>(a, shared, work);
+    if (threadIdx.x % GROUP_THREADS == 0)
+        shared.work = work;
+    pending_next(loader.pending, ring_barrier(shared_address(shared.q_ring.full), loader.q));
+    ring_next(loader.q, 1);
+}
+
+/* All that an item needs, in the order in which it needs it. */
+template <int HD, bool EIGHT>
+__device__ __forceinline__ void
+wgmma_bring_item(wgmma_loader &loader, const struct attention_args &a,
+                 const struct batch_group &group, wgmma_shared<HD> &shared, const wgmma_work &work,
+                 uint32_t block_shift)
+{
+    const uint32_t row_bytes = EIGHT ? HD + sizeof(float) : HD * 2;
+    uint64_t pieces = wgmma_look_up(a, group, work, block_shift, work.tile, row_bytes);
+    for (uint32_t tile = work.tile; tile < work.tile_end; tile++) {
+        uint32_t stage = loader.at.stage;
+        wgmma_bring<HD, EIGHT>(loader, shared.k_ring, work, pieces, tile,
+                               shared_address(&shared.k[stage]));
+        if (tile == work.tile)
+            wgmma_bring_q<HD>(loader, a, shared, work);
+        uint64_t values = pieces + (a.kv.v - a.kv.k);
+        if (tile + 1 < work.tile_end)
+            pieces = wgmma_look_up(a, group, work, block_shift, tile + 1, row_bytes);
+        if (EIGHT)
+            pending_tell(loader.pending);
+        wgmma_bring<HD, EIGHT>(loader, shared.v_ring, work, values, tile,
+                               shared_address(&shared.v[stage]));
+        ring_next(loader.at, STAGES);
+    }
+    pending_tell(loader.pending);
+}
+
+/* Each block asks for a number once for every item that it has, the first of which is its own
+ * number: as many numbers are handed out as there are items, and who has the last leaves the count
+ * as it was found. */
+template <int HD, bool EIGHT>
+__device__ static void wgmma_load(const struct attention_args &a, const struct batch_group &group,
+                                  wgmma_shared<HD> &shared, uint32_t block_shift)
+{
+    bool leader = threadIdx.x % GROUP_THREADS == 0;
+    uint32_t number = blockIdx.x, taken = UINT32_MAX;
+    wgmma_loader loader = {};
+    wgmma_rows rows = {};
+    wgmma_work work;
+    rows_count<HD>(a.batch, rows);
+    while (rows_find<HD>(a, group, rows, number, work)) {
+        if (leader)
+            taken = atomicAdd(a.batch.next_item, 1);
+        wgmma_bring_item<HD, EIGHT>(loader, a, group, shared, work, block_shift);
+        if (leader)
+            shared.taken = taken;
+        named_sync(BARRIER_LOAD, GROUP_THREADS);
+        number = gridDim.x + shared.taken;
+        named_sync(BARRIER_LOAD, GROUP_THREADS);
+    }
+    if (leader && taken + 1 == rows.before * a.heads)
+        *a.batch.next_item = 0;
+    ring_wait_empty(shared_address(shared.q_ring.empty), loader.q);
+    if (leader)
+        shared.work.queries = 0;
+    barrier_arrive(ring_barrier(shared_address(shared.q_ring.full), loader.q));
+}
+
+#endif
+
+} // namespace HALF
