@@ -8,7 +8,7 @@
 
 #define ROWS_FIRST (2 * GEMV_ROWS_MAX) /* a choice serves rows from half of these up */
 #define CLOSE_FROM 256u
-#define CLOSE_TO 1024u
+#define CLOSE_TO 2048u
 #define CLOSE 64u
 
 #define LAYERS_TIMED 32 /* whose weights take turns: more than the L2 holds */
@@ -51,7 +51,8 @@ static struct shape shape_of(const struct rank *rank, const struct walk *walk, c
                           .args = walk_product(walk, op),
                           .rows_max = picked ? limits->rows_max : limits->tokens_max};
     bool last = op + 1 == rank->program.ops + rank->program.op_count;
-    shape.args.gated = !last && op[1].kind == OP_ACTIVATION;
+    shape.args.gated = !last && op[1].kind == OP_ACTIVATION && op[1].activation.gated;
+    shape.args.adds = !last && op[1].kind == OP_ADD;
     shape.args.y_stride = shape.args.w.n;
     shape.args.x = NULL;
     shape.args.bias = op->bias == LIST_NONE ? NULL : walk_weight(walk, op->bias)->data;
@@ -108,6 +109,7 @@ static int shape_time(struct rank *rank, const struct shape *shape, uint32_t row
     args.rows = (struct row_range){.count = &rank->state.batch.counts->tokens, .max = rows};
     args.y = args.workspace = NULL;
     args.gated = args.gated && matmul_fuses(&args);
+    args.adds = args.adds && matmul_fuses(&args);
     *ret_timed = !tune_known(&args);
     if (!*ret_timed)
         return 0;
@@ -120,9 +122,10 @@ static int shape_time(struct rank *rank, const struct shape *shape, uint32_t row
     args.y = (char *)base + scratch.y;
     args.workspace = (char *)base + scratch.workspace;
     cudaStream_t compute = rank->lane.compute;
-    /* What is multiplied is of no interest, but zeros would take less power than a step has to. */
+    /* What is multiplied is of no interest, but zeros would take less power than a step has to. y
+     * may be added to. */
     uint64_t most = format_bytes(args.w.format, args.w.n, args.w.k);
-    cudaError_t failed = cudaMemsetAsync(x, 0, scratch.y, compute);
+    cudaError_t failed = cudaMemsetAsync(x, 0, scratch.workspace, compute);
     if (failed == cudaSuccess)
         failed = cudaMemcpyAsync(x, args.w.data, scratch.y < most ? scratch.y : most,
                                  cudaMemcpyDeviceToDevice, compute);

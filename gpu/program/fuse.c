@@ -5,7 +5,7 @@
 #include "gpu/program/walk.h"
 
 static const uint32_t class_rows[FUSE_ROWS] = {MATMUL_ROUNDS_MAX, GEMV_ROWS_MAX, MATMUL_GATED_MAX,
-                                               UINT16_MAX};
+                                               MATMUL_APART_MAX, UINT16_MAX};
 
 struct fuse_class fuse_class_of(const struct program *program, const struct batch *batch)
 {

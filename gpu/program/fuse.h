@@ -45,10 +45,10 @@ struct fused_list {
     uint32_t count;
 };
 
-/* Classes of steps, by what fusions depend on: up to 2 rows, up to 16, up to 256, more; sums over
- * ranks go peer to peer or not; all rows are single tokens or not; some row has an adapter: else ADAPT is no
- * part of the list. */
-#define FUSE_ROWS 4
+/* Classes of steps, by what fusions depend on: up to 2 rows, up to 16, up to 256, up to 320, more;
+ * sums over ranks go peer to peer or not; all rows are single tokens or not; some row has an
+ * adapter: else ADAPT is no part of the list. */
+#define FUSE_ROWS 5
 #define FUSE_CLASSES (FUSE_ROWS * 2 * 2 * 2)
 
 struct fuse_class {

@@ -210,23 +210,24 @@ void gated_bench()
     char *weights, *memory, *workspace, *out;
     size_t bytes = (size_t)LAYERS * SHAPE[2][0] * SHAPE[2][1] * 2;
     MUST(cudaMalloc(&weights, bytes));
-    MUST(cudaMalloc(&memory, 32u << 20));
+    MUST(cudaMalloc(&memory, 160u << 20));
     MUST(cudaMalloc(&workspace, MATMUL_WORKSPACE_BYTES));
-    MUST(cudaMalloc(&out, 16u << 20));
+    MUST(cudaMalloc(&out, 64u << 20));
     fill_random(weights, bytes);
-    fill_random(memory, 32u << 20);
-    for (uint32_t rows : {17u, 32u, 64u, 96u, 128u, 160u, 192u, 224u, 256u}) {
+    fill_random(memory, 160u << 20);
+    for (uint32_t rows :
+         {17u, 32u, 64u, 96u, 128u, 160u, 192u, 224u, 256u, 272u, 512u, 1536u, 2048u}) {
         struct matmul_of p = {};
         uint32_t *count = to_device(std::vector<uint32_t>(1, rows));
         p.weights = weights;
         p.args.x = memory;
-        p.args.y = memory + (8u << 20);
+        p.args.y = memory + (32u << 20);
         p.args.workspace = workspace;
         describe(p, 2, rows, half_t);
         for (int c = 1; c < p.count; c++)
             if (alone_us(p, c) < alone_us(p, p.choice))
                 p.choice = c;
-        printf("gate and up of %3u rows with SwiGLU:", rows);
+        printf("gate and up of %4u rows with SwiGLU:", rows);
         for (int turn = 0; turn < 2; turn++) {
             double fused = gated_us(p, count, out, true), apart = gated_us(p, count, out, false);
             printf("  %6.2f us, apart %6.2f", fused, apart);

@@ -44,6 +44,9 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
 #define WGMMA_48 WGMMA_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define WGMMA_56 WGMMA_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define WGMMA_64 WGMMA_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define WGMMA_80                                                                                   \
+    WGMMA_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define WGMMA_88 WGMMA_80 ",%80,%81,%82,%83,%84,%85,%86,%87"
 #define WGMMA_96                                                                                   \
     WGMMA_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                   \
              "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
@@ -59,6 +62,8 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
 #define WGMMA_C48(c) WGMMA_C32(c), WGMMA_C8(c, 32), WGMMA_C8(c, 40)
 #define WGMMA_C56(c) WGMMA_C48(c), WGMMA_C8(c, 48)
 #define WGMMA_C64(c) WGMMA_C56(c), WGMMA_C8(c, 56)
+#define WGMMA_C80(c) WGMMA_C64(c), WGMMA_C16(c + 64)
+#define WGMMA_C88(c) WGMMA_C80(c), WGMMA_C8(c, 80)
 #define WGMMA_C96(c)                                                                               \
     WGMMA_C64(c), WGMMA_C8(c, 64), WGMMA_C8(c, 72), WGMMA_C8(c, 80), WGMMA_C8(c, 88)
 #define WGMMA_C112(c) WGMMA_C96(c), WGMMA_C8(c, 96), WGMMA_C8(c, 104)
@@ -103,8 +108,11 @@ namespace HALF
 WGMMA_MULTIPLY(48, 49, 50, "96")
 WGMMA_MULTIPLY(56, 57, 58, "112")
 WGMMA_MULTIPLY(64, 65, 66, "128")
+WGMMA_MULTIPLY(80, 81, 82, "160")
+WGMMA_MULTIPLY(88, 89, 90, "176")
 WGMMA_MULTIPLY(96, 97, 98, "192")
 WGMMA_MULTIPLY(112, 113, 114, "224")
+WGMMA_MULTIPLY(128, 129, 130, "256")
 
 /* c += a b: a in registers (layout of mma_half's a), b in shared memory along its columns. */
 __device__ __forceinline__ void wgmma_values_step(float (&c)[64], uint32_t a0, uint32_t a1,

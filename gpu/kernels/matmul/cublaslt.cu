@@ -1,6 +1,7 @@
 /* Products of many rows: cuBLASLt with the caller's workspace, so that it allocates nothing and can
- * be captured. A table remembers the algorithm of each problem met; a new problem costs a question
- * to the library (tens of microseconds). The table is shared by all ranks under one lock. */
+ * be captured; or our own (matmul_tiles.cu), where that was timed to be faster. A table remembers
+ * the algorithm of each problem met; a new problem costs a question to the library (tens of
+ * microseconds). The table is shared by all ranks under one lock. */
 #include <mutex>
 
 #include "gpu/kernels/matmul/cublaslt.cuh"
@@ -18,7 +19,7 @@ struct plan_key {
 
 struct plan {
     struct plan_key key; /* rows 0: free */
-    bool supported;
+    bool supported, tiles; /* tiles: our own, of which there is no algorithm */
     cublasLtMatmulAlgo_t algorithm;
 };
 
@@ -229,6 +230,7 @@ static bool timed(cublasLtHandle_t handle, const struct matmul_args *args, uint3
     key_make(args, &problem, &key);
     if (!plan_find(&key, &plan)) {
         plan.key = key;
+        plan.tiles = false;
         plan.supported = candidate(handle, &problem, number, &plan.algorithm) ||
                          candidate(handle, &problem, 0, &plan.algorithm);
         plan_keep(&plan);
@@ -237,24 +239,27 @@ static bool timed(cublasLtHandle_t handle, const struct matmul_args *args, uint3
     return plan.supported;
 }
 
-/* The algorithm that was timed for as many rows or somewhat more, if it can do these; else the
+/* What was timed to be the fastest for as many rows or somewhat more, if it can do these; else the
  * library's first. */
-static bool choose(cublasLtHandle_t handle, struct lt_problem *problem,
-                   const struct matmul_args *args, cublasLtMatmulAlgo_t *ret_algorithm)
+static void choose(cublasLtHandle_t handle, struct lt_problem *problem,
+                   const struct matmul_args *args, struct plan *to)
 {
     cublasLtMatmulHeuristicResult_t checked;
     uint32_t rows, number;
-    if (tune_find(&problem->shape, &rows, &number)) {
+    bool known = tune_find(&problem->shape, &rows, &number);
+    to->tiles = known && number == TUNE_TILES && tiles_can(args);
+    to->supported = to->tiles;
+    if (known && number < TUNE_CANDIDATES) {
         struct matmul_args as_timed = *args;
         as_timed.rows.max = rows;
-        if (timed(handle, &as_timed, number, ret_algorithm) &&
-            cublasLtMatmulAlgoCheck(handle, &problem->operation, &problem->w, &problem->x,
-                                    &problem->y, &problem->y, ret_algorithm,
-                                    &checked) == CUBLAS_STATUS_SUCCESS &&
-            checked.workspaceSize <= problem->workspace_bytes)
-            return true;
+        to->supported = timed(handle, &as_timed, number, &to->algorithm) &&
+                        cublasLtMatmulAlgoCheck(
+                            handle, &problem->operation, &problem->w, &problem->x, &problem->y,
+                            &problem->y, &to->algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
+                        checked.workspaceSize <= problem->workspace_bytes;
     }
-    return candidate(handle, problem, 0, ret_algorithm);
+    if (!to->supported)
+        to->supported = candidate(handle, problem, 0, &to->algorithm);
 }
 
 void lt_forget()
@@ -285,11 +290,12 @@ cudaError_t matmul_lt(const struct matmul_args *args, cudaStream_t stream)
     if (!plan_find(&key, &plan)) {
         struct plan other;
         plan.key = key;
-        plan.supported = choose(handle, &problem, args, &plan.algorithm);
+        choose(handle, &problem, args, &plan);
         if (!plan_find(&key, &other)) /* a product of just as many rows as were timed: it is kept */
             plan_keep(&plan);
     }
     if (!plan.supported)
         return cudaErrorNotSupported;
-    return lt_run(handle, &problem, args, &plan.algorithm, stream);
+    return plan.tiles ? tiles_run(args, stream)
+                      : lt_run(handle, &problem, args, &plan.algorithm, stream);
 }

@@ -1,5 +1,5 @@
-/* Which of cuBLASLt's algorithms a product of many rows takes: timed off the step path, kept on
- * disk.
+/* Which of cuBLASLt's algorithms a product of many rows takes, or our own: timed off the step path,
+ * kept on disk.
  *
  * Until a shape was timed, the library's own first choice is taken. A result serves row counts from
  * just over half of the timed one up to it. The file is DIR/products-DEVICE-VERSION (the device's
@@ -16,7 +16,7 @@
 
 #define TUNE_SHAPES_MAX 1024 /* more are not kept */
 
-/* Times the product's shape, if it goes to cuBLASLt at all; y is written, of weights in e4m3 in
+/* Times the product's shape, if it may go to cuBLASLt at all; y is written, of weights in e4m3 in
  * float32, and x is read, then as bytes. `weights` are the data of weights of this shape, at least
  * one, which are taken in turns: as in a step, where none is still in the L2 from the time before.
  * Blocks; enqueues on the stream, which must not capture.

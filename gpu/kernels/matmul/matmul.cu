@@ -13,6 +13,23 @@ static bool lt_can(const struct matmul_args *args)
     return args->rows.max > GEMV_ROWS_MAX && any_can(args) && matmul_lt_can(args);
 }
 
+bool tiles_can(const struct matmul_args *args)
+{
+    return bf16::matmul_tiles_can(args) || f16::matmul_tiles_can(args);
+}
+
+cudaError_t tiles_run(const struct matmul_args *args, cudaStream_t stream)
+{
+    return args->w.format == FORMAT_BF16 ? bf16::matmul_tiles(args, stream)
+                                         : f16::matmul_tiles(args, stream);
+}
+
+/* What is not gated goes there by the tuner's choice: cublaslt.cu. */
+static bool gated_tiles_can(const struct matmul_args *args)
+{
+    return args->gated && tiles_can(args);
+}
+
 #define BF16 MATMUL_READS(FORMAT_BF16)
 #define F16 MATMUL_READS(FORMAT_F16)
 #define F32 MATMUL_READS(FORMAT_F32)
@@ -24,6 +41,7 @@ static const struct matmul_backend backends[] = {
     {"small f16", F16, false, f16::gemv_can, f16::gemv},
     {"gated bf16", BF16, false, bf16::matmul_gated_can, bf16::matmul_gated},
     {"gated f16", F16, false, f16::matmul_gated_can, f16::matmul_gated},
+    {"gated tiles", BF16 | F16, false, gated_tiles_can, tiles_run},
     {"cublaslt", BF16 | F16 | F32, false, lt_can, matmul_lt},
     {"any", BF16 | F16 | F32, false, any_can, matmul_any},
     {"scaled e4m3", E4M3, true, matmul_scaled_can, matmul_scaled, true},

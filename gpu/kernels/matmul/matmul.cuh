@@ -5,12 +5,14 @@
 #include "gpu/kernels/matmul/matmul.h"
 
 /* Of the namespace's dtype on sm_90: up to GEMV_ROWS_MAX rows; gate and up of more, up to
- * MATMUL_GATED_MAX. */
+ * MATMUL_GATED_MAX; anything of yet more. */
 #define MATMUL_OF_HALF                                                                             \
     bool gemv_can(const struct matmul_args *args);                                                 \
     cudaError_t gemv(const struct matmul_args *args, cudaStream_t stream);                         \
     bool matmul_gated_can(const struct matmul_args *args);                                         \
-    cudaError_t matmul_gated(const struct matmul_args *args, cudaStream_t stream);
+    cudaError_t matmul_gated(const struct matmul_args *args, cudaStream_t stream);                 \
+    bool matmul_tiles_can(const struct matmul_args *args);                                         \
+    cudaError_t matmul_tiles(const struct matmul_args *args, cudaStream_t stream);
 namespace bf16
 {
 MATMUL_OF_HALF
@@ -20,7 +22,12 @@ namespace f16
 MATMUL_OF_HALF
 }
 
-/* Any number of rows by cuBLASLt. cudaErrorNotSupported: it has no way for this shape. */
+/* Many rows by our own, of either dtype. */
+bool tiles_can(const struct matmul_args *args);
+cudaError_t tiles_run(const struct matmul_args *args, cudaStream_t stream);
+
+/* Any number of rows by cuBLASLt, or by our own where the tuner found that faster.
+ * cudaErrorNotSupported: it has no way for this shape. */
 bool matmul_lt_can(const struct matmul_args *args);
 cudaError_t matmul_lt(const struct matmul_args *args, cudaStream_t stream);
 

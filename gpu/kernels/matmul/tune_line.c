@@ -22,6 +22,9 @@ static const struct kind kinds[] = {
 
 #define KINDS (sizeof kinds / sizeof *kinds)
 
+static const char *const choices[TUNE_TILES + 1] = {"0", "1", "2", "3",    "4",
+                                                    "5", "6", "7", "tiles"};
+
 static const char *dtype_word(uint32_t dtype)
 {
     return format_info(format_plain((enum dtype)dtype)).name;
@@ -33,11 +36,11 @@ size_t tune_line_write(const struct lt_shape *shape, uint32_t choice, char line[
     while (i < KINDS &&
            (kinds[i].w_format != shape->w_format || kinds[i].x_dtype != shape->x_dtype))
         i++;
-    if (i == KINDS || shape->y_dtype > DTYPE_F16 || choice >= TUNE_CANDIDATES)
+    if (i == KINDS || shape->y_dtype > DTYPE_F16 || choice > TUNE_TILES)
         return 0;
-    int length = snprintf(line, TUNE_LINE_BYTES, "%u %u %u %s %s %s %u %u\n", shape->rows, shape->n,
+    int length = snprintf(line, TUNE_LINE_BYTES, "%u %u %u %s %s %s %u %s\n", shape->rows, shape->n,
                           shape->k, format_info((enum format)shape->w_format).name, kinds[i].x,
-                          dtype_word(shape->y_dtype), shape->bias, choice);
+                          dtype_word(shape->y_dtype), shape->bias, choices[choice]);
     return length > 0 && length < TUNE_LINE_BYTES ? (size_t)length : 0;
 }
 
@@ -63,19 +66,30 @@ static bool dtype_read(const char *word, uint8_t *ret)
     return false;
 }
 
+static bool choice_read(const char *word, uint32_t *ret)
+{
+    for (uint32_t choice = 0; choice <= TUNE_TILES; choice++)
+        if (!strcmp(word, choices[choice])) {
+            *ret = choice;
+            return true;
+        }
+    return false;
+}
+
 bool tune_line_read(const char *line, struct lt_shape *ret_shape, uint32_t *ret_choice)
 {
     struct lt_shape shape = {.rows = 0};
-    char w[16], x[16], y[16];
-    unsigned bias, choice;
+    char w[16], x[16], y[16], chosen[16];
+    unsigned bias;
+    uint32_t choice;
     int used = 0;
-    if (sscanf(line, "%7u %9u %9u %15s %15s %15s %1u %2u%n", &shape.rows, &shape.n, &shape.k, w, x,
-               y, &bias, &choice, &used) != 8 ||
+    if (sscanf(line, "%7u %9u %9u %15s %15s %15s %1u %15s%n", &shape.rows, &shape.n, &shape.k, w, x,
+               y, &bias, chosen, &used) != 8 ||
         line[used] != '\n')
         return false;
     bool wraps = shape.rows > 9999999 || shape.n > 999999999 || shape.k > 999999999; /* a sign */
     if (wraps || shape.rows <= GEMV_ROWS_MAX || !shape.n || !shape.k || bias > 1 ||
-        choice >= TUNE_CANDIDATES || !kind_read(w, x, &shape) || !dtype_read(y, &shape.y_dtype))
+        !choice_read(chosen, &choice) || !kind_read(w, x, &shape) || !dtype_read(y, &shape.y_dtype))
         return false;
     shape.bias = (uint8_t)bias;
     *ret_shape = shape;

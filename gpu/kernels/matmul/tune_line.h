@@ -5,8 +5,9 @@
  * of decimal numbers and words. W is the name of a format (common/format.h) and Y that of a dtype.
  * X is W where that is a dtype. Where W is e4m3, of inputs rounded to it, X is e4m3 (sums are
  * scaled behind the product), e4m3-rows (with a scale for each row and column) or e4m3-blocks. bias
- * is 0 or 1, choice numbers the library's own candidates (below TUNE_CANDIDATES). Whatever is not
- * of this form is no line: a file can only ever pick among what the library offers. Any thread. */
+ * is 0 or 1, choice numbers the library's own candidates (below TUNE_CANDIDATES) or is the word
+ * tiles, our own kernel (matmul_tiles.cu). Whatever is not of this form is no line: a file can only
+ * ever pick among what there is. Any thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,6 +16,7 @@
 #include "gpu/kernels/common/kernel.h"
 
 #define TUNE_CANDIDATES 8
+#define TUNE_TILES TUNE_CANDIDATES /* the choice behind the library's: our own */
 #define TUNE_LINE_BYTES 128
 
 /* How what is multiplied is scaled by the product itself; PLAIN: it is numbers of a dtype. */

@@ -507,6 +507,14 @@ static bool gated_can(const struct matmul_args *a)
            a->y_dtype == format_info(a->w.format).dtype && aligned(a);
 }
 
+static bool gated_tiles_can(const struct matmul_args *a)
+{
+    bool plain = !a->adds && !a->bias && !a->norm_out.weight && !a->norm_in.squares;
+    return a->gated && !a->activates && plain && a->rows.max > MATMUL_APART_MAX &&
+           a->w.n % 16 == 0 && a->y_stride % 8 == 0 && (uintptr_t)a->y % 16 == 0 &&
+           weight_is_plain(&a->w) && a->y_dtype == format_info(a->w.format).dtype && aligned(a);
+}
+
 /* Of whole numbers with regular scales: few rows, and more without what only the former do
  * (gemv_whole.cu, matmul_whole.cu). */
 static bool whole_can(const struct matmul_args *a)
@@ -579,7 +587,7 @@ bool matmul_fuses(const struct matmul_args *args)
     if (args->x_rounded || args->hands.rounding != ROUNDING_NONE)
         return scaled_can(args);
     return (plain && (!args->adds || args->y_dtype == DTYPE_F32)) || small_can(args) ||
-           gated_can(args) || whole_can(args);
+           gated_can(args) || gated_tiles_can(args) || whole_can(args);
 }
 
 cudaError_t op_matmul(const struct matmul_args *a, cudaStream_t stream)

@@ -1,7 +1,11 @@
 #include "gpu/kernels/matmul/matmul.h"
 
+#include <dirent.h>
 #include <math.h>
+#include <stdio.h>
+#include <unistd.h>
 
+#include "gpu/kernels/matmul/cublaslt_tune.h"
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
 
@@ -176,6 +180,15 @@ static const struct fused_case fused_cases[] = {
     {33, 33, 16388, 200, true, false, false, false},
     {140, 140, 25400, 72, true, false, false, false},
     {256, 256, 4096, 72, false, true, false, false},
+    /* tiles; rows and columns that end within one; two turns; more than a band */
+    {321, 321, 544, 72, true, false, false, false},
+    {384, 384, 16, 8, true, false, false, false},
+    {257, 257, 64, 64, true, false, false, false},
+    {320, 320, 64, 64, true, false, false, false},
+    {513, 513, 176, 136, true, false, false, false},
+    {2100, 2100, 48, 64, true, false, false, false},
+    {322, 322, 34000, 8, true, false, false, false},
+    {400, 400, 96, 72, true, false, true, false},
     {2, 2, 40, 3072, false, true, false, false},
     {16, 15, 48, 2560, true, false, false, false},
     {9, 9, 35, 5632, false, true, false, false},
@@ -219,7 +232,7 @@ START_TEST(a_product_gates_and_adds_where_the_device_can)
     struct tensor bias = tensor_random(dtype, 1, c->n, 1);
     struct tensor x = aligned_rows(dtype, c->rows, c->k);
     bool many = c->gated && c->rows > GEMV_ROWS_MAX;
-    tensor_align(many ? 2 : 1); /* as pairs are stored */
+    tensor_align(c->rows > MATMUL_GATED_MAX ? 8 : many ? 2 : 1); /* as they are stored */
     struct tensor y = c->adds ? tensor_random(DTYPE_F32, c->rows, width, 3)
                               : tensor_poison(dtype, c->rows, width);
     struct matmul_args args = matmul_of(rig_span(c->count, 0, c->rows), &w, c->n, c->k, &x, &y);
@@ -232,8 +245,9 @@ START_TEST(a_product_gates_and_adds_where_the_device_can)
     float *before = malloc(elements * sizeof *before);
     memcpy(before, y.host, elements * sizeof *before);
     bool fuses = matmul_fuses(&args);
+    bool apart = c->rows > MATMUL_GATED_MAX && c->rows <= MATMUL_APART_MAX;
     if (rig_gates_many && many && !c->bias)
-        ck_assert(fuses);
+        ck_assert_int_eq(fuses, !apart);
     ck_assert(!c->activates || !fuses || c->rows <= GEMV_ROWS_MAX);
     ck_assert_int_eq(op_matmul(&args, rig_stream), fuses ? cudaSuccess : cudaErrorNotSupported);
     if (!c->adds)
@@ -419,20 +433,22 @@ END_TEST
 START_TEST(a_gated_row_of_many_has_the_same_bits_whatever_their_number)
 {
     rig_begin();
-    static const uint32_t sizes[] = {256, 17, 64, 100, 190, 255};
-    /* Of 28672 outputs, tiles of 190 rows are of another width. */
-    const uint32_t n = _i % 2 ? 28672 : 1000, k = _i % 2 ? 72 : 600, first = 17;
+    static const uint32_t few[] = {256, 17, 64, 100, 190, 255};
+    static const uint32_t many[] = {2100, 321, 400, 513, 768, 1030};
+    const uint32_t *sizes = _i < 4 ? few : many;
+    /* Of 28672 outputs, tiles of 190 rows, and of 768, are of another width. */
+    const uint32_t n = _i % 2 ? 28672 : 992, k = _i % 2 ? 72 : 600, first = sizes[1];
     struct tensor w = tensor_random(DTYPE_BF16, 1, n * k, 0.1f);
     struct tensor x = aligned_rows(DTYPE_BF16, sizes[0], k);
     tensor_align(8);
     struct tensor y = tensor_poison(DTYPE_BF16, sizes[0], n / 2);
     size_t bytes = (size_t)first * y.stride * 2;
     char *all = malloc(bytes), *some = malloc(bytes);
-    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (uint32_t i = 0; i < sizeof few / sizeof *few; i++) {
         struct row_range span = rig_span(sizes[i], 0, sizes[i]);
         struct matmul_args args = matmul_of(span, &w, n, k, &x, &y);
         args.gated = true;
-        args.activation = (enum activation)(_i / 2);
+        args.activation = (enum activation)(_i / 2 % 2);
         OK(cudaMemsetAsync(y.device, 0x3f, (size_t)sizes[0] * y.stride * 2, rig_stream));
         bool fuses = matmul_fuses(&args);
         ck_assert_int_eq(op_matmul(&args, rig_stream), fuses ? cudaSuccess : cudaErrorNotSupported);
@@ -442,6 +458,79 @@ START_TEST(a_gated_row_of_many_has_the_same_bits_whatever_their_number)
     }
     free(all);
     free(some);
+    rig_end();
+}
+END_TEST
+
+/* Adds `line` to the file of choices in `dir`, where the device has one. */
+static void choice_add(const char *dir, const char *line)
+{
+    ck_assert_int_eq(tune_save(dir), 0);
+    DIR *all = opendir(dir);
+    ck_assert_ptr_nonnull(all);
+    for (struct dirent *at = readdir(all); at; at = readdir(all)) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", dir, at->d_name);
+        FILE *file = at->d_name[0] == '.' ? NULL : fopen(path, "ae");
+        if (!file)
+            continue;
+        ck_assert_int_ge(fputs(line, file), 0);
+        ck_assert_int_eq(fclose(file), 0);
+        ck_assert_int_ge(tune_load(dir), 1);
+        ck_assert_int_eq(unlink(path), 0);
+    }
+    closedir(all);
+}
+
+static const struct chosen_case {
+    uint32_t rows, n, k;
+    enum dtype y; /* BF16: the dtype of the others */
+    bool adds, bias;
+} chosen_cases[] = {
+    {321, 264, 136, DTYPE_BF16, false, false}, {384, 72, 72, DTYPE_BF16, false, true},
+    {400, 520, 64, DTYPE_F32, false, false},   {513, 88, 264, DTYPE_F32, true, false},
+    {2100, 40, 8, DTYPE_F32, true, false},     {322, 17000, 8, DTYPE_BF16, false, false},
+    {140, 64, 64, DTYPE_BF16, false, false}, /* too few rows: the library's all the same */
+};
+
+START_TEST(a_product_that_is_chosen_to_be_ours_is_right)
+{
+    const struct chosen_case *c = &chosen_cases[_i / 2];
+    enum dtype dtype = _i % 2 ? DTYPE_BF16 : DTYPE_F16, of_y = c->y == DTYPE_F32 ? c->y : dtype;
+    char dir[] = "/tmp/sluice-choices-XXXXXX", line[128];
+    const char *name = format_info(format_plain(dtype)).name;
+    rig_begin();
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(line, sizeof line, "%u %u %u %s %s %s %d tiles\n", c->rows, c->n, c->k, name, name,
+             format_info(format_plain(of_y)).name, c->bias);
+    choice_add(dir, line);
+    ck_assert_int_eq(rmdir(dir), 0);
+    struct tensor w = tensor_random(dtype, 1, c->n * c->k, 0.1f);
+    struct tensor bias = tensor_random(dtype, 1, c->n, 1);
+    struct tensor x = aligned_rows(dtype, c->rows, c->k);
+    struct tensor y = aligned_rows(of_y, c->rows, c->n);
+    struct matmul_args args = matmul_of(rig_span(c->rows, 0, c->rows), &w, c->n, c->k, &x, &y);
+    args.bias = c->bias ? bias.device : NULL;
+    args.adds = c->adds;
+    bool fuses = matmul_fuses(&args);
+    float *before = malloc((size_t)c->rows * y.stride * sizeof *before);
+    memcpy(before, y.host, (size_t)c->rows * y.stride * sizeof *before);
+    ck_assert_int_eq(op_matmul(&args, rig_stream),
+                     fuses || !c->adds ? cudaSuccess : cudaErrorNotSupported);
+    tensor_read(&y);
+    for (uint32_t row = 0; row < c->rows; row++) {
+        for (uint32_t n = 0; n < y.stride; n++) {
+            double size, want = (double)before[(size_t)row * y.stride + n];
+            double got = (double)y.host[(size_t)row * y.stride + n];
+            if (n < c->n && (fuses || !c->adds)) {
+                want = sum_of(&args, &w, &x, &bias, row, n, &size) + (c->adds ? want : 0);
+                check_close(got, want, of_y, size * 0x1p-24 * sqrt(c->k));
+            } else {
+                ck_assert(got == want);
+            }
+        }
+    }
+    free(before);
     rig_end();
 }
 END_TEST
@@ -478,7 +567,9 @@ Suite *matmul_suite(void)
     tcase_add_loop_test(tcase, two_products_do_the_norm_between_them_where_the_device_can, 0,
                         2 * sizeof normed_cases / sizeof *normed_cases);
     tcase_add_test(tcase, a_row_is_handed_on_with_the_same_bits_alone_and_among_others);
-    tcase_add_loop_test(tcase, a_gated_row_of_many_has_the_same_bits_whatever_their_number, 0, 4);
+    tcase_add_loop_test(tcase, a_gated_row_of_many_has_the_same_bits_whatever_their_number, 0, 8);
+    tcase_add_loop_test(tcase, a_product_that_is_chosen_to_be_ours_is_right, 0,
+                        2 * sizeof chosen_cases / sizeof *chosen_cases);
     tcase_add_test(tcase, weights_with_scales_zeros_or_an_order_are_refused);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -27,6 +27,9 @@ static const struct {
     {{1024, 28672, 4096, FORMAT_E4M3, LT_X_SCALED + LT_BLOCKS, DTYPE_F16, 0},
      5,
      "1024 28672 4096 e4m3 e4m3-blocks f16 0 5\n"},
+    {{1536, 4096, 14336, FORMAT_BF16, DTYPE_BF16, DTYPE_F32, 0},
+     TUNE_TILES,
+     "1536 4096 14336 bf16 bf16 f32 0 tiles\n"},
 };
 
 START_TEST(what_was_written_is_read)
@@ -67,6 +70,11 @@ static const char *const wrong[] = {
     "17 4096 14336 bf16 bf16 f32 2 7\n",
     "17 4096 14336 bf16 bf16 f32 0 8\n",
     "17 4096 14336 bf16 bf16 f32 0 77\n",
+    "17 4096 14336 bf16 bf16 f32 0 07\n",
+    "17 4096 14336 bf16 bf16 f32 0 +7\n",
+    "17 4096 14336 bf16 bf16 f32 0 tile\n",
+    "17 4096 14336 bf16 bf16 f32 0 tiles-of-another-kind\n",
+    "17 4096 14336 bf16 bf16 f32 0 tiles 1\n",
     "17 4096 14336 bf16 bf16 f32 0 7 1\n",
     "17 4096 14336 bf16 bf16 f32 0\n",
     "17 4096 14336 a-word-that-is-too-long-for-it bf16 f32 0 7\n",
@@ -95,7 +103,7 @@ START_TEST(what_has_no_line_is_not_written)
         {{17, 1, 1, FORMAT_E4M3, DTYPE_BF16, DTYPE_F32, 0}, 0},
         {{17, 1, 1, FORMAT_E4M3, LT_X_SCALED + LT_PLAIN, DTYPE_F32, 0}, 0},
         {{17, 1, 1, FORMAT_BF16, DTYPE_BF16, LT_X_SCALED, 0}, 0},
-        {{17, 1, 1, FORMAT_BF16, DTYPE_BF16, DTYPE_F32, 0}, TUNE_CANDIDATES},
+        {{17, 1, 1, FORMAT_BF16, DTYPE_BF16, DTYPE_F32, 0}, TUNE_TILES + 1},
     };
     char line[TUNE_LINE_BYTES];
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
