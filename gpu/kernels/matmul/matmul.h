@@ -4,8 +4,8 @@
  * l + 16, ... in order, multiply and add rounded apart; the lanes are added in a fixed tree (8
  * apart, 4, 2, 1), then the bias. Bits depend on nothing else. CUDA: up to GEMV_ROWS_MAX rows
  * by a kernel of our own, whose bits do not depend on the row's neighbours; more by cuBLASLt with
- * the workspace given here, or by ours where that was timed to be faster (cublaslt_tune.h), but gate
- * and up that are activated, by two of our own (matmul_gated.cu up to MATMUL_GATED_MAX rows,
+ * the workspace given here, or by ours where that was timed to be faster (cublaslt_tune.h), but
+ * gate and up that are activated, by two of our own (matmul_gated.cu up to MATMUL_GATED_MAX rows,
  * matmul_tiles.cu above MATMUL_APART_MAX). Weights in e4m3: up to 16 rows of rounded inputs by one
  * of our own (of blocks MATMUL_ROUNDS_MAX by another, which has GEMV_ROWS_MAX where inputs stay as
  * they are); more by cuBLASLt. In whole numbers: up to MATMUL_WHOLE_MAX rows by three of our own.
@@ -16,12 +16,11 @@
  * A step of few rows is as long as its weights take to come, and what its small kernels keep them
  * waiting; in one of many, gate and up would be written and read again. So a product can do what
  * stands behind it, where matmul_fuses() says so: activate its outputs, or the add to the residual
- * (on CUDA of any number of rows: the norm behind it then has half as much to move); and, with the product behind that, the
- * norm between them:
- *     W (x * g / rms(x)) = W (x * g) / rms(x)
- * where the one that adds hands on x * g and the sums of squares, and the other scales what it has
- * summed. Where inputs are rounded, what scales the sums of the one makes the norm, or the
- * activation, and rounds for the other: of up to MATMUL_GATED_MAX rows. */
+ * (on CUDA of any number of rows: the norm behind it then has half as much to move); and, with the
+ * product behind that, the norm between them: W (x * g / rms(x)) = W (x * g) / rms(x) where the one
+ * that adds hands on x * g and the sums of squares, and the other scales what it has summed. Where
+ * inputs are rounded, what scales the sums of the one makes the norm, or the activation, and rounds
+ * for the other: of up to MATMUL_GATED_MAX rows. */
 #pragma once
 
 #include "gpu/kernels/activation/activation.h"
