@@ -10,6 +10,10 @@
 #include "gpu/lanes/body.h"
 #include "gpu/lanes/copy_crew.h"
 
+/* A copy engine ends the copy that it is at before it looks at more urgent ones, and each step of a
+ * model has two small copies: so beside one, copies are no longer than 40 us of its link. */
+#define BACKGROUND_COPY (2ull << 20)
+
 _Static_assert(LANE_STAGING_ALIGN == SLUICE_ALIGN, "tensors follow the table");
 
 static void add(_Atomic uint64_t *number, uint64_t by)
@@ -67,6 +71,7 @@ int lane_open(struct lane *lane, const struct gpu_jobs_options *options, struct 
     lane->ring = options->ring;
     lane->in_room = lane_table_bytes(GPU_JOBS_PIECES_MAX) + options->chunk_bytes;
     lane->out_room = options->chunk_bytes;
+    lane->copy_most = options->background ? BACKGROUND_COPY : UINT64_MAX;
     int rc = open_streams(lane, options->background, error);
     for (uint32_t i = 0; !rc && i < lane->ring; i++)
         rc = open_slot(lane, &lane->slots[i], error);
@@ -89,8 +94,8 @@ static void close_slot(struct lane_slot *slot)
     for (uint32_t i = 0; i < SLUICE_STREAMS_MAX; i++)
         close_event(&slot->through[i]);
     lane_times_close(&slot->times);
-    /* May wait for the whole device: at the end alone, when no job is left (jobs_stop()), or where a
-     * lane could not be opened. */
+    /* May wait for the whole device: at the end alone, when no job is left (jobs_stop()), or where
+     * a lane could not be opened. */
     if (slot->staging_in)
         (void)cudaFreeHost(slot->staging_in);
     if (slot->staging_out)
@@ -98,7 +103,8 @@ static void close_slot(struct lane_slot *slot)
     slot->staging_in = slot->staging_out = NULL;
 }
 
-/* Errors are of no use here: the device is lost and goes with the process, or these calls succeed. */
+/* Errors are of no use here: the device is lost and goes with the process, or these calls succeed.
+ */
 void lane_close(struct lane *lane)
 {
     for (uint32_t i = 0; i < GPU_JOBS_RING_MAX; i++)
@@ -170,7 +176,8 @@ static int measure(struct lane_slot *slot, const struct gpu_chunk *chunk, struct
     return 0;
 }
 
-/* A quarter of a power of two at a time: what one chunk gave back serves the next of about its size. */
+/* A quarter of a power of two at a time: what one chunk gave back serves the next of about its
+ * size. */
 static uint64_t rounded(uint64_t bytes)
 {
     uint64_t step = 64u << 10;
@@ -179,7 +186,8 @@ static uint64_t rounded(uint64_t bytes)
     return (bytes + step - 1) / step * step;
 }
 
-/* The tensor's bytes, then zeros up to where the next begins; pinned ones are copied by the device. */
+/* The tensor's bytes, then zeros up to where the next begins; pinned ones are copied by the device.
+ */
 static uint64_t put_tensor(const struct lane_slot *slot, uint64_t at,
                            const struct program_tensor *tensor, const struct gpu_piece *piece,
                            const void *from)
@@ -215,8 +223,8 @@ static void fill_item(struct lane_slot *slot, const struct gpu_piece *piece, uin
         out_at += shape_align(bytes);
     }
     if (program->scratch)
-        item->scratch = body_address(memory + slot->in_bytes + slot->out_bytes +
-                                     layout->scratch_at[number]);
+        item->scratch =
+            body_address(memory + slot->in_bytes + slot->out_bytes + layout->scratch_at[number]);
 }
 
 static void fill_staging(struct lane_slot *slot, const struct layout *layout)
@@ -251,6 +259,22 @@ static void *take(struct sluice_allocator *allocator, uint64_t bytes)
     return body_address(at);
 }
 
+/* In parts of copy_most. */
+static int copy_parts(const struct lane *lane, unsigned char *to, const unsigned char *from,
+                      uint64_t bytes, bool in, struct error *error)
+{
+    for (uint64_t at = 0; at < bytes; at += lane->copy_most) {
+        uint64_t part = bytes - at < lane->copy_most ? bytes - at : lane->copy_most;
+        CUDA_TRY(cudaMemcpyAsync(to + at, from + at, part,
+                                 in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                                 in ? lane->in : lane->out),
+                 error);
+        if (part == bytes - at)
+            break;
+    }
+    return 0;
+}
+
 /* From or to the slot's staging; anything else would be a pageable copy, which waits. */
 static int copy(struct lane_slot *slot, void *to, const void *from, uint64_t bytes, bool in,
                 struct error *error)
@@ -260,10 +284,7 @@ static int copy(struct lane_slot *slot, void *to, const void *from, uint64_t byt
     const uint64_t room = in ? lane->in_room : lane->out_room;
     if (host < base || bytes > room || (uint64_t)(host - base) > room - bytes)
         add(&lane->numbers->pageable_copies, 1);
-    CUDA_TRY(cudaMemcpyAsync(to, from, bytes, in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
-                             in ? lane->in : lane->out),
-             error);
-    return 0;
+    return copy_parts(lane, to, from, bytes, in, error);
 }
 
 /* From where each tensor of each piece lies; what staging would have as zeros is cleared. */
@@ -368,13 +389,14 @@ static void run_program(struct lane_slot *slot)
     const struct program *program = chunk->program;
     unsigned char *memory = slot->memory;
     const uint64_t own = shape_align(program->batch_scratch);
-    struct sluice_streams streams = {
-        .count = program->stream_count, .event_count = program->event_count, .cpu = body_cpu,
-        .cuda = lane->cuda};
-    struct taker taker = {
-        .base.take = take,
-        .at = memory + slot->in_bytes + slot->out_bytes + slot->scratch_bytes - own,
-        .left = own};
+    struct sluice_streams streams = {.count = program->stream_count,
+                                     .event_count = program->event_count,
+                                     .cpu = body_cpu,
+                                     .cuda = lane->cuda};
+    struct taker taker = {.base.take = take,
+                          .at =
+                              memory + slot->in_bytes + slot->out_bytes + slot->scratch_bytes - own,
+                          .left = own};
     const struct sluice_batch batch = {.count = chunk->count,
                                        .items = (const void *)slot->staging_in,
                                        .device_items = body_address(memory)};

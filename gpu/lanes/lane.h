@@ -61,6 +61,7 @@ struct lane {
     uint32_t number;
     int wake_fd;
     uint64_t in_room, out_room; /* bytes of each slot's staging */
+    uint64_t copy_most;         /* bytes of one copy */
     bool settled;               /* set-up is over: what is allocated later is counted */
     struct lane_numbers *numbers; /* of all lanes; borrowed */
     struct copy_crew *crew;       /* likewise; may be NULL */

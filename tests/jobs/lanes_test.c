@@ -313,6 +313,32 @@ START_TEST(test_what_enqueue_returns_fails_its_chunk_alone)
 }
 END_TEST
 
+/* Beside a model copies are in parts, so that a step's small ones get between them. */
+START_TEST(test_copies_beside_a_model_are_short)
+{
+    int wake_fd;
+    uint64_t state = 1, calls[2];
+    bench_setup(EMU_THREADS, 0);
+    struct program program = affine();
+    for (int background = 0; background < 2; background++) {
+        struct gpu_jobs_options options = {
+            .lanes = 1, .ring = 1, .chunk_bytes = 8 << 20, .stream_count = 2, .event_count = 1};
+        options.background = background;
+        struct gpu_jobs *jobs = bench_open(&options, &wake_fd);
+        struct bench_chunk *chunk = bench_chunk(&program, &state, 1, 1 << 20);
+        struct error error;
+        uint64_t before = emu_calls(EMU_cudaMemcpyAsync);
+        ck_assert(!gpu_jobs.submit(jobs, &chunk->base, &error));
+        ck_assert_ptr_eq(bench_wait(jobs, wake_fd), &chunk->base);
+        calls[background] = emu_calls(EMU_cudaMemcpyAsync) - before;
+        ck_assert(bench_right(chunk));
+        bench_free(chunk);
+        finish(jobs, wake_fd);
+    }
+    ck_assert_uint_gt(calls[1], calls[0]);
+}
+END_TEST
+
 /* Any call of a chunk's way that the device fails at. */
 START_TEST(test_a_lost_device_is_final)
 {
@@ -366,6 +392,7 @@ Suite *lanes_suite(void)
     tcase_add_test(tests, test_what_the_device_refuses_passes_once_others_have_ended);
     tcase_add_test(tests, test_memory_is_kept_for_the_next_chunk_and_given_back_by_trim);
     tcase_add_test(tests, test_what_enqueue_returns_fails_its_chunk_alone);
+    tcase_add_test(tests, test_copies_beside_a_model_are_short);
     tcase_add_loop_test(tests, test_a_lost_device_is_final, 0, 5);
     tcase_add_loop_test(tests, test_what_cannot_be_opened_leaves_nothing, 0, 2);
     suite_add_tcase(suite, tests);
