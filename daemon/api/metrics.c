@@ -509,7 +509,7 @@ static void put_vllm_adapters(struct out *out, const struct server *server)
                name);
     out_format(out, "%s{model_name=\"", name);
     put_label(out, server->models[0].info.id);
-    out_format(out, "\",max_lora=\"%" PRIu32 "\"", server->adapters.count);
+    out_format(out, "\",max_lora=\"%" PRIu32 "\"", server->adapters.places);
     put_names(out, server, "running_lora_adapters", true);
     put_names(out, server, "waiting_lora_adapters", false);
     out_text(out, "} 1\n");

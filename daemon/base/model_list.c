@@ -40,8 +40,10 @@ static const char *const own_options[] = {"served-model-name",
                                           "sleep-after"};
 
 /* Which fit one model alone, and are not said of those behind the first. */
-static const char *const first_options[] = {"served-model-name", "adapter",      "adapters-max",
-                                            "chat-template",     "score-tokens", "score-template"};
+static const char *const first_options[] = {"served-model-name", "adapter",
+                                            "adapter-dir",       "adapters-max",
+                                            "chat-template",     "score-tokens",
+                                            "score-template"};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -399,6 +399,10 @@ static int check_models(const struct options *options, struct error *error)
         rc = error_set(error, ERR_BAD_CONFIG, "adapter: %s has no model", adapters.at[0].name);
     if (!rc && options->adapters_max > 0 && !options->model[0])
         rc = error_set(error, ERR_BAD_CONFIG, "adapters-max: there is no model");
+    if (!rc && options->adapter_dir[0] && options->adapters_max <= adapters.count)
+        rc = error_set(error, ERR_BAD_CONFIG,
+                       "adapter-dir: adapters-max, %u, leaves no place beside those of adapter",
+                       (unsigned)options->adapters_max);
     if (!rc)
         rc = model_list_make(options, &list, error);
     for (uint32_t i = 1; !rc && i < list.count; i++) {

@@ -10,7 +10,7 @@
 #include "protocol/base/log.h"
 
 struct adapter_loading {
-    uint32_t number;
+    uint32_t number, place;
     char name[MODEL_NAME_SIZE], directory[ADAPTER_DIRECTORY_SIZE];
     uint32_t replica_count;
     struct replica *replicas[SERVER_REPLICAS_MAX];
@@ -72,7 +72,7 @@ static void work(struct errand *errand)
     for (uint32_t i = 0; !loading->failed && i < loading->replica_count; i++) {
         struct replica *replica = loading->replicas[i];
         loading->failed =
-            replica->api->adapter_load(replica, loading->number, &adapter, &loading->error) != 0;
+            replica->api->adapter_load(replica, loading->place, &adapter, &loading->error) != 0;
     }
 }
 
@@ -89,12 +89,12 @@ static void end(struct errand *errand, const struct error *error, time_us now_us
 }
 
 /* Nobody waits for it any more: then it is not served either. */
-static void settle(struct exchange *exchange)
+static void settle(struct exchange *exchange, time_us now_us)
 {
     struct adapter_loading *loading = exchange->loading;
     bool wanted = !exchange->closed && !exchange_ready(exchange);
-    served_adapters_loaded(&exchange->http->server->adapters, loading->number,
-                           wanted && !loading->failed);
+    served_adapters_loaded(&exchange->http->server->adapters, loading->number, loading->place,
+                           wanted && !loading->failed, now_us);
     if (!wanted)
         return;
     if (loading->failed)
@@ -107,7 +107,7 @@ static void over(struct errand *errand, time_us now_us)
 {
     struct exchange *exchange = exchange_of(errand);
     exchange->elsewhere = false;
-    settle(exchange);
+    settle(exchange, now_us);
     if (exchange->closed)
         exchange_close(exchange, now_us);
     else
@@ -116,14 +116,16 @@ static void over(struct errand *errand, time_us now_us)
 
 static const struct errand_api api = {.work = work, .end = end, .over = over};
 
-static int begin(struct exchange *exchange, struct error *error)
+static int begin(struct exchange *exchange, time_us now_us, struct error *error)
 {
     struct server *server = exchange->http->server;
     const struct query *query = &exchange->query;
     struct adapter_loading *loading = calloc(1, sizeof(*loading));
     if (!loading)
         return error_set(error, ERR_NO_MEMORY, "no memory for an adapter");
-    int rc = served_adapters_begin(&server->adapters, query->lora_name, &loading->number, error);
+    const struct gpu_adapter adapter = {query->lora_name, query->lora_path};
+    int rc = served_adapters_begin(&server->adapters, &adapter, &loading->number, &loading->place,
+                                   now_us, error);
     if (rc) {
         error->retry_after_ms = server_retry_ms(server);
         free(loading);
@@ -148,21 +150,22 @@ void adapters_load(struct exchange *exchange, time_us now_us)
     if (!rc)
         rc = check_names(exchange, &param, &error);
     if (!rc)
-        rc = begin(exchange, &error);
+        rc = begin(exchange, now_us, &error);
     if (rc) {
         exchange_refuse(exchange, &error, param);
         return;
     }
     if (!server->background) {
         work(errand);
-        settle(exchange);
+        settle(exchange, now_us);
         return;
     }
     errand->admits = true;
     exchange->elsewhere = true;
     if (errand_start(errand, &api, server, &exchange->sink, 0, 0, now_us, &error)) {
         exchange->elsewhere = false;
-        served_adapters_loaded(&server->adapters, exchange->loading->number, false);
+        served_adapters_loaded(&server->adapters, exchange->loading->number,
+                               exchange->loading->place, false, now_us);
         exchange_refuse(exchange, &error, "");
     }
 }

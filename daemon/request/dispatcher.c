@@ -22,15 +22,18 @@ static bool can_keep(const struct server *server, const struct seq *seq)
                           request->sink->results, result_bytes(seq));
 }
 
-/* Whose turn it is of those whose results can be kept now; the others are parked. */
+/* Whose turn it is of those whose results can be kept now; the others are parked. And whose adapter
+ * is there; the others are aside. */
 static struct seq *next(struct server *server, struct waiting *waiting)
 {
     struct seq *seq;
     while ((seq = waiting_first(waiting))) {
-        if (can_keep(server, seq))
+        if (!can_keep(server, seq)) {
+            waiting_park(waiting, seq);
+            server->counts.results_waited_total++;
+        } else if (adapter_tiers_ready(server, seq)) {
             return seq;
-        waiting_park(waiting, seq);
-        server->counts.results_waited_total++;
+        }
     }
     return NULL;
 }
@@ -298,7 +301,8 @@ static bool send_highest(struct server *server, struct served_model *model,
                          struct replica_room *rooms, time_us now_us)
 {
     struct seq *seq = waiting_highest(&model->waiting);
-    return can_keep(server, seq) && send_above(server, rooms, seq, now_us);
+    return can_keep(server, seq) && adapter_tiers_ready(server, seq) &&
+           send_above(server, rooms, seq, now_us);
 }
 
 static void dispatch_sequences(struct server *server, struct served_model *model, time_us now_us)
@@ -332,5 +336,7 @@ void dispatch(struct server *server, time_us now_us)
         return;
     for (uint32_t i = 0; i < server->model_count; i++)
         dispatch_sequences(server, &server->models[i], now_us);
+    while (adapter_tiers_turn(server, now_us))
+        dispatch_sequences(server, &server->models[0], now_us);
     dispatch_jobs(server, now_us);
 }

@@ -151,7 +151,6 @@ void request_seal(struct request *request, uint64_t first_seq_id, uint64_t user_
         seq->id = first_seq_id + i;
         seq->number = i;
         seq->user_id = user_id;
-        seq->adapter = request->adapter;
         seq->priority = request->params.priority;
         seq->arrived_us = request->arrived_us;
         seq->deadline_us = request->deadline_us;

@@ -193,6 +193,8 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
     struct served_adapter *adapter = adapter_of(server, request);
     figures_of(server, request)->prompt_tokens += seq->prompt_len;
     if (adapter) {
+        seq->adapter = adapter->place;
+        adapter->used = ++server->adapters.uses;
         adapter->prompt_tokens += seq->prompt_len;
         adapter->waiting--;
         adapter->running++;

@@ -353,6 +353,7 @@ void server_fail(struct server *server, const struct error *error, time_us now_u
     struct error told = *error;
     told.retry_after_ms = 1000;
     errands_end(server, true, &told, now_us);
+    adapter_tiers_drop(server);
     for (uint32_t i = 0; i < server->model_count; i++)
         fail_waiting(server, &server->models[i].waiting, now_us);
     fail_waiting(server, &server->jobs.waiting, now_us);

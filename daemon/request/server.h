@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/adapters/served_adapters.h"
 #include "daemon/base/background.h"
 #include "daemon/base/deadlines.h"
 #include "daemon/base/grant.h"
@@ -26,13 +27,13 @@
 #include "daemon/jobs/job_worker.h"
 #include "daemon/jobs/mapping.h"
 #include "daemon/net/conn.h"
+#include "daemon/request/adapter_tiers.h"
 #include "daemon/request/admission.h"
 #include "daemon/request/backlog.h"
 #include "daemon/request/index.h"
 #include "daemon/request/model_text.h"
 #include "daemon/request/replica_select.h"
 #include "daemon/request/request.h"
-#include "daemon/request/served_adapters.h"
 #include "daemon/request/served_model.h"
 #include "daemon/request/users.h"
 #include "daemon/request/wait_queue.h"
@@ -78,6 +79,7 @@ struct server {
     struct served_model models[MODEL_LIST_MAX];
     uint32_t model_count;
     struct served_adapters adapters;       /* of the first */
+    struct adapter_tiers tiers;
     const struct sleep_api *sleep_api;     /* who puts models to sleep; NULL: none ever sleeps */
     void *sleep_context;
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
@@ -113,7 +115,7 @@ struct server {
     struct conn_set conns;
     struct backlog backlog;            /* what waits for a thread */
     struct list errands;               /* errand.link, all there are */
-    uint32_t encodings;                /* how many: texts and bodies that are off the loop */
+    uint32_t encodings; /* how many: texts and bodies that are off the loop, and an adapter */
     bool encodings_heavy;              /* one of them left memory to be given back */
     struct list stats_waiters;
     time_us stats_asked_us; /* of the first; 0 = none */

@@ -95,8 +95,27 @@ void waiting_remove(struct waiting *waiting, struct seq *seq)
         return;
     if (list_linked(&lane->parked_link))
         list_remove(&lane->parked_link);
-    else
+    else if (lane->turn.waits) /* else all of it was aside */
         remove_lane(waiting, lane);
+}
+
+void waiting_set_aside(struct waiting *waiting, struct seq *seq, struct list *aside)
+{
+    waiting_remove(waiting, seq);
+    waiting->count++;
+    list_append(aside, &seq->wait_link);
+}
+
+void waiting_bring_back(struct waiting *waiting, struct list *aside)
+{
+    while (!list_empty(aside)) {
+        struct seq *seq = container_of(aside->prev, struct seq, wait_link);
+        struct waiting_lane *lane = seq->lane;
+        list_remove(&seq->wait_link);
+        list_prepend(&lane->seqs, &seq->wait_link);
+        if (!lane->turn.waits && !list_linked(&lane->parked_link))
+            add_lane(waiting, lane);
+    }
 }
 
 void waiting_park(struct waiting *waiting, struct seq *seq)

@@ -81,6 +81,11 @@ void waiting_take(struct waiting *waiting, struct seq *seq, uint64_t tokens);
 void waiting_remove(struct waiting *waiting, struct seq *seq);
 /* It was taken, and has used more. */
 void waiting_charge(struct waiting *waiting, struct seq *seq, uint64_t tokens);
+/* It waits on `aside` for something of its own, and has no turn; what is behind it has. Taken out as
+ * others are. */
+void waiting_set_aside(struct waiting *waiting, struct seq *seq, struct list *aside);
+/* All that are there have turns again, before what has come behind them. */
+void waiting_bring_back(struct waiting *waiting, struct list *aside);
 /* The connection of this sequence has no turn in its priority. */
 void waiting_park(struct waiting *waiting, struct seq *seq);
 /* All that are parked have turns again. */

@@ -33,6 +33,8 @@ int models_find(struct models *models, const struct options *options, struct err
         rc = choose_devices(models, options, error);
     if (!rc)
         rc = adapter_names_read(&models->adapters, options->adapter, error);
+    if (!rc)
+        rc = adapter_folder_read(&models->folder, options->adapter_dir, error);
     if (rc)
         return rc;
     adapter_names_give(&models->adapters, models->adapters_given);
@@ -88,7 +90,8 @@ static int check_files(const struct models *models, uint32_t index, struct gpu_m
     if (!rc)
         rc = model_names_read(&names, models->list.at[index]->served_model_name, ret_model->id,
                               error);
-    return rc ? rc : adapter_names_apart(&models->adapters, &names, error);
+    rc = rc ? rc : adapter_names_apart(&models->adapters, &names, error);
+    return rc ? rc : adapter_folder_apart(&models->folder, &models->adapters, &names, error);
 }
 
 /* What no other process's leaving will mend: with all of their memory to ourselves, the devices
@@ -260,12 +263,13 @@ static int open_replica(const struct models *models, uint32_t index, uint32_t nu
     return 0;
 }
 
-static int serve(struct server *server, uint32_t index, const struct options *own,
+static int serve(const struct models *models, struct server *server, uint32_t index,
                  const char *device, const struct opened *opened, uint32_t first,
                  struct error *error)
 {
     const uint32_t count = opened->count - first, context = opened->limits.context_max;
     const uint64_t kv_tokens = kv_length_max(&opened->model, &opened->limits);
+    const struct options *own = models->list.at[index];
     struct replica *bases[SERVER_REPLICAS_MAX];
     for (uint32_t i = 0; i < count; i++)
         bases[i] = &opened->replicas[first + i]->base;
@@ -274,6 +278,7 @@ static int serve(struct server *server, uint32_t index, const struct options *ow
                                    kv_tokens, bases, count, error);
     server_serve_as(server, own->served_model_name, &opened->model, context, kv_tokens, device,
                     bases, count);
+    served_adapters_know(&server->adapters, &models->folder, own->adapter_dir);
     return 0;
 }
 
@@ -289,7 +294,7 @@ static int open_model(struct models *models, uint32_t index, struct event_loop *
     for (uint32_t i = 0; !rc && i < layout->dp; i++)
         rc = open_replica(models, index, i, loop, opened, error);
     if (!rc)
-        rc = serve(&loop->server, index, models->list.at[index], name, opened, first, error);
+        rc = serve(models, &loop->server, index, name, opened, first, error);
     return say_which(models, index, rc, error);
 }
 

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "daemon/adapters/adapter_folder.h"
 #include "daemon/base/adapter_name.h"
 #include "daemon/base/model_list.h"
 #include "daemon/base/option.h"
@@ -25,6 +26,7 @@ struct models {
         taken[GPU_DEVICES_MAX]; /* of each of them, by the weights of models that have a layout */
     struct adapter_names adapters; /* of the first */
     struct gpu_adapter adapters_given[GPU_ADAPTERS_MAX];
+    struct adapter_folder folder; /* likewise */
 };
 
 /* The device's module, and what of it may be used. */

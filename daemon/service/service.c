@@ -180,6 +180,9 @@ static int check_model(struct service *service, uint32_t index, struct error *er
                    "fits\n");
         for (uint32_t i = 0; index == 0 && i < adapters->count; i++)
             printf("adapter      %s (%s)\n", adapters->at[i].name, adapters->at[i].directory);
+        if (index == 0 && service->models.folder.count > 0)
+            printf("adapter-dir  %u adapters (%s)\n", service->models.folder.count,
+                   options->adapter_dir);
         check_text_print(&text, options, stdout);
     }
     model_text_free(&text);

@@ -212,6 +212,8 @@ int unit_check(const struct unit *unit, const struct options *options, struct er
         rc = check_programs(unit, options->program, error);
     if (!rc)
         rc = check_adapters(unit, options->adapter, error);
+    if (!rc && options->adapter_dir[0])
+        rc = check_readable(unit, "adapter-dir", options->adapter_dir, error);
     if (!rc && options->state_dir[0])
         rc = check_writable(unit, "state-dir", options->state_dir, error);
     return rc ? rc : check_models(unit, options, error);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Adapters of the demo model over HTTP, on one device and on several: named as models, alone and all at once, with
-# prefix caches of their own; and some that come and go while others are asked (adapters_check.py). Skipped without python3.
+# prefix caches of their own; some that come and go while others are asked, and by turns in one place (adapters_check.py). Skipped without python3.
 #     tests/http/adapters.sh [BUILD]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -18,6 +18,9 @@ run() {
     daemon_stop
     daemon_start --http "unix:$folder/http.sock" --adapter "noise=$folder/noise" --adapters-max 2 --adapter-rank-max 8 "$@"
     python3 tests/http/adapters_check.py change "$folder/http.sock" "$folder/answers" "$folder/nothing" "$folder/noise"
+    daemon_stop
+    daemon_start --http "unix:$folder/http.sock" --adapter-dir "$folder" --adapters-max 1 --adapter-rank-max 8 "$@"
+    python3 tests/http/adapters_check.py ask "$folder/http.sock" "$folder/answers"
     daemon_stop
 }
 run

@@ -300,6 +300,189 @@ START_TEST(who_goes_away_leaves_none)
 }
 END_TEST
 
+/* ---- more than there are places ----------------------------------------------------------------
+ */
+
+static void know(const char *places)
+{
+    static struct adapter_folder folder;
+    struct server *server = &site.world.server;
+    struct replica *replica = &site.world.replica.base;
+    static const char *const names[] = {"a", "b", "c"};
+    world_set(&site.world, "adapter", "");
+    world_set(&site.world, "adapter-dir", "/srv");
+    world_set(&site.world, "adapters-max", places);
+    server_serve(server, &server->models[0].info, server->models[0].info.context_max, UINT64_MAX,
+                 "memory", &replica, 1);
+    for (folder.count = 0; folder.count < 3; folder.count++)
+        snprintf(folder.names[folder.count], MODEL_NAME_SIZE, "%s", names[folder.count]);
+    served_adapters_know(&server->adapters, &folder, "/srv");
+}
+
+static void begin(struct caller *caller, const char *model)
+{
+    char body[128];
+    snprintf(body, sizeof(body), "{\"prompt\":\"A\",\"max_tokens\":2,\"model\":\"%s\"}", model);
+    call(&site, caller, "/v1/completions", body);
+    site_turn(&site);
+}
+
+static void loaded(uint32_t times, uint32_t place, const char *directory)
+{
+    ck_assert_uint_eq(site.world.replica.adapter_loads, times);
+    ck_assert_uint_eq(site.world.replica.adapter, place);
+    ck_assert_str_eq(site.world.replica.directory, directory);
+}
+
+START_TEST(one_comes_when_it_is_named)
+{
+    know("2");
+    ck_assert_uint_eq(site.world.replica.adapter_loads, 0);
+    ck_assert_uint_eq(fetch(&site, "/v1/models", NULL, answer, sizeof(answer)), 200);
+    ck_assert_ptr_nonnull(strstr(answer, "{\"id\":\"c\""));
+    ck_assert_uint_eq(completion("a"), 200);
+    loaded(1, 1, "/srv/a");
+    ck_assert_uint_eq(completion("b"), 200);
+    loaded(2, 2, "/srv/b");
+    ck_assert_uint_eq(completion("a"), 200);
+    ck_assert_uint_eq(completion("c"), 200); /* b was used less lately */
+    loaded(3, 2, "/srv/c");
+    ck_assert_uint_eq(completion("a"), 200);
+    ck_assert_uint_eq(site.world.replica.adapter_loads, 3);
+    ck_assert_uint_eq(completion("d"), 404);
+}
+END_TEST
+
+/* It waits for who has the place; who needs none goes by, and so does one of the same user. */
+START_TEST(who_waits_for_one_waits_alone)
+{
+    struct caller a, b, none;
+    know("1");
+    begin(&a, "a");
+    begin(&b, "b");
+    ck_assert_uint_eq(site.world.replica.count, 1);
+    begin(&none, "org/a");
+    ck_assert_uint_eq(site.world.replica.count, 2);
+    ck_assert_uint_eq(site.world.replica.held[1]->adapter, 0);
+    ck_assert_uint_eq(site.world.replica.adapter_loads, 1);
+    site_finish(&site);
+    loaded(2, 1, "/srv/b");
+    ck_assert_ptr_nonnull(strstr(caller_read(&b), "\"model\":\"b\""));
+    ck_assert_ptr_nonnull(strstr(caller_read(&a), "\"model\":\"a\""));
+    caller_free(&a);
+    caller_free(&b);
+    caller_free(&none);
+}
+END_TEST
+
+/* While another thread reads it: its own wait, others go on; a deadline holds, or whoever waits goes. */
+START_TEST(others_go_on_while_one_is_read)
+{
+    struct caller a, none;
+    know("1");
+    site.hold = true;
+    begin(&a, "a");
+    ck_assert_uint_eq(site.world.replica.count, 0);
+    ck_assert_uint_eq(site.held_count, 1);
+    begin(&none, "org/a");
+    ck_assert_uint_eq(site.world.replica.count, 1);
+    ck_assert_uint_eq(ask(LOAD, POET), 429);
+    if (_i == 1)
+        caller_free(&a);
+    if (_i == 2)
+        ck_assert_uint_eq(ask(UNLOAD, "{\"lora_name\":\"a\"}"), 200);
+    site_work(&site);
+    site.hold = false;
+    site_turn(&site);
+    ck_assert_uint_eq(site.world.server.encodings, 0);
+    ck_assert_uint_eq(site.world.replica.count, _i == 1 ? 1 : 2);
+    site_finish(&site);
+    if (_i != 1)
+        ck_assert_uint_eq(a.exchange->status, 200);
+    ck_assert_uint_eq(completion("a"), _i == 2 ? 404 : 200);
+    ck_assert_uint_eq(completion("b"), 200);
+    if (_i != 1)
+        caller_free(&a);
+    caller_free(&none);
+}
+END_TEST
+
+START_TEST(one_that_fails_is_said_so_and_tried_again)
+{
+    know("1");
+    site.world.replica.adapter_fails = true;
+    ck_assert_uint_ge(completion("a"), 400);
+    ck_assert_ptr_nonnull(strstr(answer, "adapter a: it is no good"));
+    ck_assert_uint_eq(completion("org/a"), 200);
+    site.world.replica.adapter_fails = false;
+    ck_assert_uint_eq(completion("a"), 200);
+    loaded(2, 1, "/srv/a");
+}
+END_TEST
+
+/* One that is always asked for gives way to one that waits, once it was there for a while. */
+START_TEST(one_in_use_gives_way)
+{
+    struct caller first, second, b;
+    know("1");
+    begin(&first, "a");
+    begin(&b, "b");
+    world_pass(&site.world, _i == 0 ? 0 : ADAPTER_STAY_US);
+    begin(&second, "a");
+    ck_assert_uint_eq(site.world.replica.count, _i == 0 ? 2 : 1);
+    if (_i == 2) /* who waited has gone: nothing has to leave */
+        caller_free(&b);
+    site_finish(&site);
+    ck_assert_uint_eq(site.world.replica.adapter_loads, _i == 0 ? 2 : _i == 1 ? 3 : 1);
+    ck_assert_ptr_nonnull(strstr(caller_read(&second), "\"model\":\"a\""));
+    caller_free(&first);
+    caller_free(&second);
+    if (_i != 2)
+        caller_free(&b);
+}
+END_TEST
+
+/* One that is loaded by its path takes the place of one that nobody uses. */
+START_TEST(one_more_makes_an_idle_one_leave)
+{
+    struct caller a;
+    know("1");
+    begin(&a, "a");
+    ck_assert_uint_eq(ask(LOAD, POET), 429);
+    ck_assert_ptr_nonnull(strstr(answer, "all places"));
+    site_finish(&site);
+    caller_free(&a);
+    ck_assert_uint_eq(ask(LOAD, POET), 200);
+    loaded(2, 1, "/srv/p");
+    ck_assert_uint_eq(completion("a"), 200);
+    ck_assert_uint_eq(completion("poet"), 200);
+    loaded(4, 1, "/srv/p");
+    ck_assert_uint_eq(ask(UNLOAD, "{\"lora_name\":\"poet\"}"), 200);
+    ck_assert_uint_eq(completion("poet"), 404);
+    ck_assert_uint_eq(site.world.server.adapters.place[0].adapter, 0);
+}
+END_TEST
+
+/* The daemon fails: who waits aside is told as well. */
+START_TEST(who_waits_aside_is_told_of_the_end)
+{
+    struct caller a;
+    struct error error;
+    know("1");
+    site.hold = true;
+    begin(&a, "a");
+    error_set(&error, ERR_IO, "the device is gone");
+    server_fail(&site.world.server, &error, site.world.now_us);
+    site_turn(&site);
+    ck_assert(exchange_ready(a.exchange));
+    ck_assert_uint_ge(a.exchange->status, 500);
+    site_work(&site);
+    site.hold = false;
+    caller_free(&a);
+    ck_assert_uint_eq(site.world.server.encodings, 0);
+}
+END_TEST
+
 Suite *adapters_suite(void)
 {
     Suite *suite = suite_create("adapters");
@@ -315,6 +498,13 @@ Suite *adapters_suite(void)
     tcase_add_loop_test(tests, figures_say_which_are_at_work, 0, 2);
     tcase_add_test(tests, a_name_that_comes_again_has_figures_once);
     tcase_add_loop_test(tests, what_comes_too_late_is_not_served, 0, 2);
+    tcase_add_test(tests, one_comes_when_it_is_named);
+    tcase_add_test(tests, who_waits_for_one_waits_alone);
+    tcase_add_loop_test(tests, others_go_on_while_one_is_read, 0, 3);
+    tcase_add_test(tests, one_that_fails_is_said_so_and_tried_again);
+    tcase_add_loop_test(tests, one_in_use_gives_way, 0, 3);
+    tcase_add_test(tests, one_more_makes_an_idle_one_leave);
+    tcase_add_test(tests, who_waits_aside_is_told_of_the_end);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -158,6 +158,49 @@ START_TEST(each_of_several_models_is_told)
 }
 END_TEST
 
+static char folder[256];
+
+static void check_folder(const char *places, int code, const char *says)
+{
+    const char *const arguments[] = {"--model",       DEMO,   "--device",       "cpu",  "--check",
+                                     "--adapter-dir", folder, "--adapters-max", places, NULL};
+    spawn_start(&spawn, arguments, NULL);
+    ck_assert_int_eq(spawn_wait(&spawn), code);
+    ck_assert(spawn_logged(&spawn, says));
+}
+
+/* In the folder. */
+static void shell(const char *line)
+{
+    char command[1024];
+    snprintf(command, sizeof(command), "mkdir -p '%s'; cd '%s' && %s", folder, folder, line);
+    ck_assert_int_eq(system(command), 0);
+}
+
+#define MAKE "mkdir \"$n\" && touch \"$n/adapter_config.json\""
+
+/* What has no config is passed over; what could not be named, or is somebody's name, is told. */
+START_TEST(a_folder_of_adapters_is_counted)
+{
+    snprintf(folder, sizeof(folder), "%s/known", spawn.directory);
+    check_folder("1", 78, "No such file");
+    shell("mkdir none .hidden; touch file .hidden/adapter_config.json; for n in b a; do " MAKE "; done");
+    check_folder("2", 0, "adapter-dir  2 adapters");
+    check_folder("0", 78, "adapter-dir: adapters-max, 0, leaves no place");
+    shell("n=demo-model; " MAKE);
+    check_folder("1", 78, "adapter-dir: demo-model is a name of the model");
+    shell("rm -r demo-model; n='with space'; " MAKE);
+    check_folder("1", 78, "adapter-dir: with space: a name has at most 127 bytes");
+    shell("rm -r 'with space'; n=$(printf %0128d 0); " MAKE);
+    check_folder("1", 78, "a name has at most 127 bytes");
+    shell("rm -r 0*; for n in $(seq 1022); do " MAKE "; done");
+    check_folder("1", 0, "adapter-dir  1024 adapters");
+    shell("n=1023; " MAKE);
+    check_folder("1", 78, "adapter-dir: more than 1024 adapters");
+    shell("rm -r ../known");
+}
+END_TEST
+
 Suite *check_text_suite(void)
 {
     Suite *suite = suite_create("check");
@@ -169,6 +212,7 @@ Suite *check_text_suite(void)
     tcase_add_test(tests, a_missing_template_is_told_and_one_may_be_given);
     tcase_add_test(tests, names_that_are_served_are_told);
     tcase_add_test(tests, each_of_several_models_is_told);
+    tcase_add_test(tests, a_folder_of_adapters_is_counted);
     tcase_add_test(tests, host_memory_for_what_is_cached_is_told);
     tcase_add_test(tests, what_weights_and_a_token_take_is_told_by_format);
     suite_add_tcase(suite, tests);
