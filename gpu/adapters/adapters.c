@@ -49,7 +49,7 @@ static bool is_site(const struct adapters *adapters, const struct op_list *list,
 
 /* ---- the model's list ---- */
 
-/* A x of all parts, of the greatest rank. */
+/* A x of all parts, of the greatest rank, and the list of a step's rows behind all of it. */
 static int value_add(struct op_list *list, uint32_t width, value_id *ret, struct error *error)
 {
     struct list_value *values = NULL;
@@ -82,7 +82,7 @@ static struct op adapt_of(const struct op *matmul, uint32_t site, value_id inner
 static int attach(struct adapters *adapters, struct op_list *list, struct error *error)
 {
     value_id inner = LIST_NONE;
-    int rc = value_add(list, LIST_PARTS_MAX * adapters->rank_max, &inner, error);
+    int rc = value_add(list, LIST_PARTS_MAX * adapters->rank_max + ADAPTERS_LIST, &inner, error);
     if (rc)
         return rc;
     struct op *ops = calloc(2 * (size_t)list->op_count, sizeof *ops);

@@ -17,6 +17,7 @@
 #include "gpu/graph/op_list.h"
 
 #define ADAPTER_RANK_MAX 256
+#define ADAPTERS_LIST 4 /* words for each row of a step, by which kernels take them */
 #define ADAPTER_CONFIG_BYTES_MAX (1u << 20)
 
 /* adapter_config.json, as far as it is heeded. */

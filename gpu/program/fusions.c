@@ -109,6 +109,21 @@ static int adapt(struct walk *walk, op_run ops, struct error *error)
     return 0;
 }
 
+static bool adapt_activation_can(const struct walk *walk, op_run ops)
+{
+    struct adapt_args args = walk_adapt(walk, ops[0]);
+    walk_adapt_activate(walk, ops[1], &args);
+    return ops[1]->in[0] == ops[0]->out && adapt_fuses(&args);
+}
+
+static int adapt_activation(struct walk *walk, op_run ops, struct error *error)
+{
+    struct adapt_args args = walk_adapt(walk, ops[0]);
+    walk_adapt_activate(walk, ops[1], &args);
+    CUDA_TRY(op_adapt(&args, stream_of(walk)), error);
+    return 0;
+}
+
 static bool matmul_add_can(const struct walk *walk, op_run ops)
 {
     struct matmul_args args = walk_product(walk, ops[0]);
@@ -452,6 +467,7 @@ const struct fusion fusions[] = {
     SEVERAL(norms_behind_add_norm, 1, false, norms_behind_add_norm_can, OP_NORM, OP_ADD, OP_ROUND),
     SEVERAL(norm_in_matmul, 0, false, NULL, OP_NORM_IN, OP_MATMUL),
     SEVERAL(matmul_activation, 1, false, matmul_activation_can, OP_MATMUL, OP_ACTIVATION),
+    SEVERAL(adapt_activation, 1, false, adapt_activation_can, OP_ADAPT, OP_ACTIVATION),
     SEVERAL(matmul_add, 1, false, matmul_add_can, OP_MATMUL, OP_ADD),
     SEVERAL(matmul_all_reduce, 0, false, posts_not, OP_MATMUL, OP_ALL_REDUCE),
     SEVERAL(matmul_all_gather, 0, true, NULL, OP_MATMUL, OP_ALL_GATHER),

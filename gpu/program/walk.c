@@ -94,6 +94,15 @@ struct matmul_args walk_product(const struct walk *walk, const struct op *matmul
     return args;
 }
 
+/* The first of a step. */
+static bool adapts_first(const struct program *program, const struct op *op)
+{
+    const struct op *first = program->ops;
+    while (first->kind != OP_ADAPT)
+        first++;
+    return first == op;
+}
+
 struct adapt_args walk_adapt(const struct walk *walk, const struct op *op)
 {
     const struct program *program = walk->program;
@@ -115,10 +124,23 @@ struct adapt_args walk_adapt(const struct walk *walk, const struct op *op)
         .part_count = weight->part_count,
         .x_dtype = scratch_dtype(program, op->in[0]),
         .y_dtype = scratch_dtype(program, op->out),
+        .lists = adapts_first(program, op),
+        .alike = program->dtype != DTYPE_F32 &&
+                 scratch_dtype(program, op->in[0]) == program->dtype, /* A and B are kept in it */
     };
+    args.list = (uint32_t *)args.inner + (size_t)args.rows.max * ADAPT_PARTS * args.rank_max;
     for (uint32_t p = 0; p < weight->part_count; p++)
         args.ends[p] = end += weight->parts[p].rows / ranks;
     return args;
+}
+
+void walk_adapt_activate(const struct walk *walk, const struct op *activation,
+                         struct adapt_args *args)
+{
+    args->gated = activation->activation.gated;
+    args->activation = walk_activation(activation);
+    args->out = walk_value(walk, activation->out);
+    args->out_stride = width_of(walk, activation->out);
 }
 
 void walk_norm_out(const struct walk *walk, const struct op *norm, struct matmul_args *args)

@@ -43,6 +43,9 @@ void *walk_row(const struct walk *walk, value_id value, uint32_t row);
 
 struct matmul_args walk_product(const struct walk *walk, const struct op *matmul);
 struct adapt_args walk_adapt(const struct walk *walk, const struct op *op);
+/* What it gives goes through the activation, which is gated. */
+void walk_adapt_activate(const struct walk *walk, const struct op *activation,
+                         struct adapt_args *args);
 /* What a norm between two products adds to the one before it, and to the one behind it. */
 void walk_norm_out(const struct walk *walk, const struct op *norm, struct matmul_args *args);
 void walk_norm_in(const struct walk *walk, const struct op *norm, struct matmul_args *args);

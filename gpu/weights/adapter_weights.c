@@ -8,6 +8,7 @@
 
 static_assert(ADAPT_PARTS == LIST_PARTS_MAX, "kernels know all parts of a weight");
 static_assert(ADAPT_RANK_MAX == ADAPTER_RANK_MAX, "and all ranks");
+static_assert(ADAPT_LIST == ADAPTERS_LIST, "and have room for their list");
 
 #define STAGING_PIECE (1u << 20)
 

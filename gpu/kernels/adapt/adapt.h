@@ -4,13 +4,22 @@
  * A product of several parts has for each its own A and B, or none; parts of one tensor read the
  * A x of the first of them that has one. A is [rank][k], B [rows of the part][rank], row major
  * without gaps, of any plain dtype each. x is read as it is, A x kept in float32; the sum of each
- * output is rounded once, where it is added. */
+ * output is rounded once, where it is added.
+ *
+ * Where adapt_fuses() says so, the activation behind gate and up is done with it: then all rows
+ * have it, those without an adapter too, and y is left as it is.
+ *
+ * A step's ADAPTs go by one list of its rows, those of an adapter side by side, so that A and B are
+ * read once for some of them. The first of a step makes it. What a row gets does not depend on it.
+ */
 #pragma once
 
+#include "gpu/kernels/activation/activation.h"
 #include "gpu/kernels/common/batch.h"
 
 #define ADAPT_PARTS 4
 #define ADAPT_RANK_MAX 256
+#define ADAPT_LIST 4 /* words of the list of rows, for each */
 
 struct adapt_part {
     const void *a, *b; /* NULL: the part has none; all or neither */
@@ -27,17 +36,26 @@ struct adapt_place {
 };
 
 struct adapt_args {
-    struct row_range rows; /* tokens */
+    struct row_range rows; /* tokens; first is 0 */
     const uint32_t *token_row;
     const struct batch_row *batch_rows;
     const struct adapt_place *places; /* of adapter 1 and on, as many as rows name */
     const void *x;                    /* [max][x_stride], k of each row */
     void *y;                          /* [max][y_stride] */
     float *inner;                     /* [max][ADAPT_PARTS][rank_max]; written */
+    uint32_t *list;                   /* [max][ADAPT_LIST]; CUDA */
     uint32_t k, x_stride, y_stride, rank_max;
     uint32_t part_count;
     uint32_t ends[ADAPT_PARTS]; /* of each part's outputs; they begin where those before end */
     enum dtype x_dtype, y_dtype;
+    bool lists; /* the first of the step: it writes `list` */
+    bool alike; /* A and B of all places have x's dtype */
+    bool gated; /* y is gate, then up, and f(gate) * up goes to `out`, in y's dtype */
+    enum activation activation; /* f */
+    void *out;                  /* [max][out_stride] */
+    uint32_t out_stride;
 };
 
+/* Whether op_adapt is `gated` for such arguments; else they are refused. Never on the CPU device. */
+OP_C bool adapt_fuses(const struct adapt_args *args);
 OP_C cudaError_t op_adapt(const struct adapt_args *args, cudaStream_t stream);

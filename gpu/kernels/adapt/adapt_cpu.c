@@ -93,9 +93,16 @@ static void up_run(const void *params, uint32_t index)
     }
 }
 
+bool adapt_fuses(const struct adapt_args *args)
+{
+    (void)args;
+    return false;
+}
+
 cudaError_t op_adapt(const struct adapt_args *args, cudaStream_t stream)
 {
-    if (!args->part_count || args->part_count > ADAPT_PARTS || args->rank_max > ADAPT_RANK_MAX)
+    if (!args->part_count || args->part_count > ADAPT_PARTS || args->rank_max > ADAPT_RANK_MAX ||
+        args->gated)
         return cudaErrorInvalidValue;
     cudaError_t status =
         body_launch(stream, "adapt_down", down_row, args, sizeof *args, args->rows.max);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gpu/emu/emu.h"
+#include "gpu/kernels/adapt/adapt.h"
 #include "tests/gpu/engine/digest.h"
 #include "tests/gpu/engine/launches.h"
 #include "tests/gpu/rig/engine_client.h"
@@ -48,6 +49,12 @@ static const struct step {
     {"embed60", 3, 20, GPU_EMBED_LAST, 0, 1},
     {"mean60", 3, 20, GPU_POOL_ADD | GPU_POOL_OUT, GPU_SLOT_POOL, 1},
 };
+
+/* No model of these has adapters. */
+bool adapt_fuses(const struct adapt_args *args)
+{
+    return args->gated && args->alike;
+}
 
 static bool blocks_make(struct gpu_plan *plan, uint32_t blocks)
 {

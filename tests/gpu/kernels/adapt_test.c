@@ -7,12 +7,15 @@
 
 #define ADAPTERS 3
 #define SEQUENCES 5
+#define TOKENS 128
 
 struct adapt_case {
     enum dtype x, y, w;
     uint32_t k, parts, ends[ADAPT_PARTS];
     uint32_t ranks[ADAPTERS];
     uint32_t count, max; /* tokens */
+    bool alike;          /* A and B have x's dtype, which some kernels want */
+    bool gated;
 };
 
 /* Of each adapter and part; a matrix is one row, for it has no gaps. */
@@ -38,7 +41,7 @@ static uint32_t from_of(uint32_t adapter, uint32_t p)
 
 static enum dtype dtype_of(const struct adapt_case *c, uint32_t adapter)
 {
-    return (enum dtype)(((uint32_t)c->w + adapter) % 3);
+    return c->alike ? c->x : (enum dtype)(((uint32_t)c->w + adapter) % 3);
 }
 
 static const struct adapt_place *places_make(const struct adapt_case *c,
@@ -95,68 +98,176 @@ static double added(const struct adapt_case *c, struct pair pairs[ADAPTERS][ADAP
     return scale * sum;
 }
 
-static void adapt_check(const struct adapt_case *c)
+struct adapt_scene {
+    struct pair pairs[ADAPTERS][ADAPT_PARTS];
+    struct batch_row rows[SEQUENCES];
+    uint32_t token_row[TOKENS];
+    struct tensor x, y, out;
+    struct adapt_args args;
+};
+
+static double silu(double x)
 {
-    struct pair pairs[ADAPTERS][ADAPT_PARTS] = {0};
-    uint32_t token_row[64], width = c->ends[c->parts - 1], rank_max = 0;
-    struct batch_row rows[SEQUENCES] = {0};
+    return x / (1 + exp(-x));
+}
+
+/* Of the row's adapter, 0: none. */
+static double expected(const struct adapt_case *c, struct adapt_scene *s, uint32_t row,
+                       uint32_t adapter, uint32_t n, double *ret_slack)
+{
+    double was = (double)tensor_at(&s->y, row, n), slack = 0;
+    double more = adapter ? added(c, s->pairs, &s->x, row, adapter - 1, n, &slack) : 0;
+    *ret_slack = slack + fabs(was) * 1e-6;
+    return was + more;
+}
+
+static void sums_check(const struct adapt_case *c, struct adapt_scene *s)
+{
+    struct tensor y = s->y;
+    y.host = malloc(sizeof(float) * y.rows * y.stride);
+    tensor_read(&y);
+    for (uint32_t row = 0; row < c->max; row++) {
+        uint32_t adapter = row < c->count ? s->rows[s->token_row[row]].adapter : 0;
+        for (uint32_t n = 0; n < c->ends[c->parts - 1]; n++) {
+            double slack, want = expected(c, s, row, c->gated ? 0 : adapter, n, &slack);
+            double now = (double)tensor_at(&y, row, n);
+            ck_assert((adapter && !c->gated) || now == (double)tensor_at(&s->y, row, n));
+            check_close(now, want, c->y, slack);
+        }
+    }
+    free(y.host);
+}
+
+/* Rows without an adapter are activated as well. */
+static void activated_check(const struct adapt_case *c, struct adapt_scene *s)
+{
+    uint32_t channels = c->ends[0];
+    tensor_read(&s->out);
+    for (uint32_t row = 0; row < c->count; row++) {
+        uint32_t adapter = s->rows[s->token_row[row]].adapter;
+        for (uint32_t n = 0; n < channels; n++) {
+            double of_gate, of_up, gate = expected(c, s, row, adapter, n, &of_gate);
+            double up = expected(c, s, row, adapter, channels + n, &of_up);
+            double want = silu(gate) * up;
+            check_close((double)tensor_at(&s->out, row, n), want, c->y,
+                        1.1 * of_gate * fabs(up) + of_up * fabs(gate) + 4e-6 * fabs(want));
+        }
+    }
+    ck_assert(tensor_untouched(&s->out, c->count));
+}
+
+static void scene_make(const struct adapt_case *c, struct adapt_scene *s)
+{
+    uint32_t width = c->ends[c->parts - 1], rank_max = 0;
+    rig_begin();
+    tensor_align(c->alike ? 8 : 1);
+    memset(s, 0, sizeof *s);
     for (uint32_t i = 0; i < SEQUENCES; i++)
-        rows[i].adapter = (i + 1) % (ADAPTERS + 1); /* the third but one has none */
+        s->rows[i].adapter = (i + 1) % (ADAPTERS + 1); /* the third but one has none */
     for (uint32_t i = 0; i < c->max; i++)
-        token_row[i] = i < c->count ? i * SEQUENCES / c->count : 1u << 30; /* is not read */
-    const struct adapt_place *places = places_make(c, pairs);
+        s->token_row[i] = i < c->count ? i * SEQUENCES / c->count : 1u << 30; /* is not read */
     for (uint32_t i = 0; i < ADAPTERS; i++)
         rank_max = c->ranks[i] > rank_max ? c->ranks[i] : rank_max;
-    struct tensor x = tensor_random(c->x, c->max, c->k, 1);
-    struct tensor y = tensor_random(c->y, c->max, width, 1);
-    struct tensor before = y;
-    before.host = malloc(sizeof(float) * y.rows * y.stride);
-    memcpy(before.host, y.host, sizeof(float) * y.rows * y.stride);
-    struct adapt_args args = {
+    s->x = tensor_random(c->x, c->max, c->k, 1);
+    s->y = tensor_random(c->y, c->max, width, 1);
+    s->out = tensor_poison(c->y, c->max, c->ends[0]);
+    s->args = (struct adapt_args){
         .rows = rig_span(c->count, 0, c->max),
-        .token_row = rig_new(token_row, sizeof *token_row * c->max),
-        .batch_rows = rig_new(rows, sizeof rows),
-        .places = places,
-        .x = x.device,
-        .y = y.device,
+        .token_row = rig_new(s->token_row, sizeof *s->token_row * c->max),
+        .batch_rows = rig_new(s->rows, sizeof s->rows),
+        .places = places_make(c, s->pairs),
+        .x = s->x.device,
+        .y = s->y.device,
         .inner = rig_new(NULL, sizeof(float) * c->max * ADAPT_PARTS * rank_max),
+        .list = rig_new(NULL, sizeof(uint32_t) * c->max * ADAPT_LIST),
         .k = c->k,
-        .x_stride = x.stride,
-        .y_stride = y.stride,
+        .x_stride = s->x.stride,
+        .y_stride = s->y.stride,
         .rank_max = rank_max,
         .part_count = c->parts,
         .x_dtype = c->x,
         .y_dtype = c->y,
+        .lists = true,
+        .alike = c->alike,
+        .gated = c->gated,
+        .out = s->out.device,
+        .out_stride = s->out.stride,
     };
-    memcpy(args.ends, c->ends, sizeof args.ends);
-    OK(op_adapt(&args, rig_stream));
-    tensor_read(&y);
-    for (uint32_t row = 0; row < c->max; row++) {
-        uint32_t adapter = row < c->count ? rows[token_row[row]].adapter : 0;
-        for (uint32_t n = 0; n < width; n++) {
-            double was = (double)tensor_at(&before, row, n), now = (double)tensor_at(&y, row, n);
-            double slack = 0;
-            double more = adapter ? added(c, pairs, &x, row, adapter - 1, n, &slack) : 0;
-            ck_assert(adapter || now == was);
-            check_close(now, was + more, c->y, slack + fabs(was) * 1e-6);
-        }
-    }
-    free(before.host);
+    memcpy(s->args.ends, c->ends, sizeof s->args.ends);
 }
 
 static const struct adapt_case cases[] = {
-    {DTYPE_F32, DTYPE_F32, DTYPE_BF16, 32, 1, {48}, {8, 16, 12}, 7, 9},
-    {DTYPE_F32, DTYPE_F32, DTYPE_F32, 48, 3, {256, 384, 512}, {8, 256, 24}, 13, 13},
-    {DTYPE_BF16, DTYPE_BF16, DTYPE_F16, 264, 3, {40, 41, 300}, {1, 9, 64}, 40, 64},
-    {DTYPE_F16, DTYPE_F32, DTYPE_F16, 300, 2, {530, 1061}, {33, 8, 128}, 5, 8},
-    {DTYPE_BF16, DTYPE_F32, DTYPE_BF16, 129, 4, {3, 6, 9, 1030}, {16, 16, 16}, 1, 1},
+    {DTYPE_F32, DTYPE_F32, DTYPE_BF16, 32, 1, {48}, {8, 16, 12}, 7, 9, false, false},
+    {DTYPE_F32, DTYPE_F32, DTYPE_F32, 48, 3, {256, 384, 512}, {8, 256, 24}, 13, 13, false, false},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_F16, 264, 3, {40, 41, 300}, {1, 9, 64}, 40, 64, false, false},
+    {DTYPE_F16, DTYPE_F32, DTYPE_F16, 300, 2, {530, 1061}, {33, 8, 128}, 5, 8, false, false},
+    {DTYPE_BF16, DTYPE_F32, DTYPE_BF16, 129, 4, {3, 6, 9, 1030}, {16, 16, 16}, 1, 1, false, false},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 512, 3, {256, 320, 384}, {16, 16, 16}, 64, 64, true, false},
+    {DTYPE_BF16, DTYPE_F32, DTYPE_BF16, 2104, 2, {40, 1048}, {8, 33, 66}, 5, 16, true, false},
+    {DTYPE_F16, DTYPE_F16, DTYPE_F16, 264, 4, {8, 16, 24, 600}, {1, 64, 20}, 120, 128, true, false},
+    {DTYPE_F16, DTYPE_F32, DTYPE_F16, 8, 1, {8}, {3, 2, 1}, 1, 1, true, false},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 1000, 1, {96}, {256, 255, 5}, 100, 110, true, false},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 256, 2, {344, 688}, {16, 8, 40}, 90, 91, true, true},
+    {DTYPE_F16, DTYPE_F16, DTYPE_F16, 136, 2, {2056, 4112}, {7, 16, 128}, 3, 3, true, true},
 };
 #define CASES (int)(sizeof cases / sizeof *cases)
 
 START_TEST(each_row_gets_what_its_adapter_adds)
 {
-    rig_begin();
-    adapt_check(&cases[_i]);
+    static struct adapt_scene scene;
+    const struct adapt_case *c = &cases[_i];
+    scene_make(c, &scene);
+    if (c->gated)
+        ck_assert_int_eq(adapt_fuses(&scene.args), rig_gates_many);
+    if (c->gated && !adapt_fuses(&scene.args)) {
+        ck_assert_int_eq(op_adapt(&scene.args, rig_stream), cudaErrorInvalidValue);
+    } else {
+        OK(op_adapt(&scene.args, rig_stream));
+        sums_check(c, &scene);
+        if (c->gated)
+            activated_check(c, &scene);
+    }
+    rig_end();
+}
+END_TEST
+
+/* The last row of an adapter has the bits that it has without the others, and in a wider step; so
+ * has it behind another ADAPT of the step, which made the list. */
+START_TEST(rows_have_the_bits_that_they_have_alone)
+{
+    static struct adapt_scene scene;
+    const struct adapt_case *c = &cases[_i];
+    uint32_t last = c->count - 1, width = c->ends[c->parts - 1];
+    size_t bytes = (size_t)width * dtype_bytes(c->y);
+    if (c->gated || c->count < 2)
+        return;
+    char *together = malloc(bytes), *alone = malloc(bytes);
+    scene_make(c, &scene);
+    uint32_t row = scene.token_row[last];
+    char *y = (char *)scene.args.y + scene.y.stride * last * dtype_bytes(c->y);
+    char *before = malloc(bytes);
+    rig_read(before, y, bytes);
+    OK(op_adapt(&scene.args, rig_stream));
+    rig_read(together, y, bytes);
+    size_t x_bytes = c->k * dtype_bytes(c->x);
+    char *x = malloc(x_bytes);
+    rig_read(x, (const char *)scene.args.x + scene.x.stride * last * dtype_bytes(c->x), x_bytes);
+    scene.args.x = rig_new(x, x_bytes);
+    scene.args.y = rig_new(before, bytes);
+    scene.args.token_row = rig_new(&row, sizeof row);
+    scene.args.rows = rig_span(1, 0, 1);
+    struct adapt_args first = scene.args;
+    first.y = rig_new(before, bytes);
+    OK(op_adapt(&first, rig_stream));
+    scene.args.lists = false;
+    OK(op_adapt(&scene.args, rig_stream));
+    rig_read(alone, scene.args.y, bytes);
+    ck_assert(memcmp(before, together, bytes) != 0);
+    ck_assert(!memcmp(alone, together, bytes));
+    free(x);
+    free(before);
+    free(together);
+    free(alone);
     rig_end();
 }
 END_TEST
@@ -170,6 +281,9 @@ START_TEST(what_does_not_fit_is_refused)
     args.part_count = 1;
     args.rank_max = ADAPT_RANK_MAX + 1;
     ck_assert_int_eq(op_adapt(&args, NULL), cudaErrorInvalidValue);
+    args.rank_max = 8;
+    args.gated = true; /* of one part */
+    ck_assert_int_eq(op_adapt(&args, NULL), cudaErrorInvalidValue);
 }
 END_TEST
 
@@ -178,6 +292,7 @@ Suite *adapt_suite(void)
     Suite *suite = suite_create("adapt");
     TCase *tcase = tcase_create("adapt");
     tcase_add_loop_test(tcase, each_row_gets_what_its_adapter_adds, 0, CASES);
+    tcase_add_loop_test(tcase, rows_have_the_bits_that_they_have_alone, 0, CASES);
     tcase_add_test(tcase, what_does_not_fit_is_refused);
     suite_add_tcase(suite, tcase);
     return suite;
