@@ -8,7 +8,7 @@
 
 #define ROWS_FIRST (2 * GEMV_ROWS_MAX) /* a choice serves rows from half of these up */
 #define CLOSE_FROM 256u
-#define CLOSE_TO 2048u
+#define CLOSE_TO 1024u
 #define CLOSE 64u
 
 #define LAYERS_TIMED 32 /* whose weights take turns: more than the L2 holds */

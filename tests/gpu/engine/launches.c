@@ -502,17 +502,12 @@ static bool small_can(const struct matmul_args *a)
 static bool gated_can(const struct matmul_args *a)
 {
     bool plain = !a->adds && !a->bias && !a->norm_out.weight && !a->norm_in.squares;
-    return a->gated && !a->activates && plain && a->rows.max > GEMV_ROWS_MAX &&
-           a->rows.max <= MATMUL_GATED_MAX && a->w.n % 4 == 0 && a->y_stride % 2 == 0 &&
-           a->y_dtype == format_info(a->w.format).dtype && aligned(a);
-}
-
-static bool gated_tiles_can(const struct matmul_args *a)
-{
-    bool plain = !a->adds && !a->bias && !a->norm_out.weight && !a->norm_in.squares;
-    return a->gated && !a->activates && plain && a->rows.max > MATMUL_APART_MAX &&
-           a->w.n % 16 == 0 && a->y_stride % 8 == 0 && (uintptr_t)a->y % 16 == 0 &&
-           weight_is_plain(&a->w) && a->y_dtype == format_info(a->w.format).dtype && aligned(a);
+    bool some = a->rows.max > GEMV_ROWS_MAX && a->rows.max <= MATMUL_GATED_MAX &&
+                a->w.n % 4 == 0 && a->y_stride % 2 == 0;
+    bool many = a->rows.max > MATMUL_APART_MAX && a->w.n % 16 == 0 && a->y_stride % 8 == 0 &&
+                (uintptr_t)a->y % 16 == 0;
+    return a->gated && !a->activates && plain && (some || many) && aligned(a) &&
+           a->y_dtype == format_info(a->w.format).dtype;
 }
 
 /* Of whole numbers with regular scales: few rows, and more without what only the former do
@@ -587,7 +582,7 @@ bool matmul_fuses(const struct matmul_args *args)
     if (args->x_rounded || args->hands.rounding != ROUNDING_NONE)
         return scaled_can(args);
     return (plain && (!args->adds || args->y_dtype == DTYPE_F32)) || small_can(args) ||
-           gated_can(args) || gated_tiles_can(args) || whole_can(args);
+           gated_can(args) || whole_can(args);
 }
 
 cudaError_t op_matmul(const struct matmul_args *a, cudaStream_t stream)
