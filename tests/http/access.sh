@@ -2,20 +2,8 @@
 # Names, web pages and users of a trusted key over TCP, as bytes on the wire: access.sh SLUICED SLUICE. What is decided is
 # tested in memory (access_test.c). Prints what is wrong; exit 1 if a check fails.
 set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
+. "$(dirname "$0")/daemon.sh"
 
-sluiced=$1 sluice=$2
-export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # as in curl.sh
-scratch=$(mktemp -d)
-export SLUICE_SOCKET=$scratch/sluice.sock
-daemon=
-finish() {
-    [ -z "$daemon" ] || kill "$daemon" 2> /dev/null || true
-    rm -rf "$scratch"
-}
-trap finish EXIT
-
-failed=0
 expect() { # NAME PATTERN COMMAND...: what the command prints holds the pattern, and no line of a bare "!PATTERN"
     local name=$1 pattern=$2 seen
     shift 2
@@ -25,14 +13,6 @@ expect() { # NAME PATTERN COMMAND...: what the command prints holds the pattern,
         failed=$((failed + 1))
         printf '%s: %s\n  instead of %s\n' "$name" "$seen" "$pattern"
     fi
-}
-listens() {
-    for _ in $(seq 200); do
-        "$sluice" health > /dev/null 2>&1 && return 0
-        kill -0 "$daemon" 2> /dev/null || return 1
-        sleep 0.1
-    done
-    return 1
 }
 printf 'web first\nother second\n' > "$scratch/keys"
 for port in $(shuf -i 20000-32000 -n 5); do # one that nobody has

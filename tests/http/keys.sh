@@ -2,20 +2,8 @@
 # Keys of callers by TCP, on a daemon with the demo model: keys.sh SLUICED SLUICE. Who has one is called by its name
 # everywhere; a reload reads the file again, whole or not at all; who is refused leaves a line. Exit 1 if a check fails.
 set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
+. "$(dirname "$0")/daemon.sh"
 
-sluiced=$1 sluice=$2
-export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # as in curl.sh
-scratch=$(mktemp -d)
-export SLUICE_SOCKET=$scratch/sluice.sock
-daemon=
-finish() {
-    [ -z "$daemon" ] || kill "$daemon" 2> /dev/null || true
-    rm -rf "$scratch"
-}
-trap finish EXIT
-
-failed=0
 expect() { # NAME PATTERN COMMAND...: within 20 s what the command prints holds the pattern
     local name=$1 pattern=$2 seen until=$((SECONDS + 20))
     shift 2
@@ -35,14 +23,6 @@ lines_of() { grep -E "$1" "$scratch/log"; }
 logged() { expect "a line $1" . lines_of "$1"; }
 
 # Another's port is tried for, and the next one taken.
-listens() {
-    for _ in $(seq 200); do
-        "$sluice" health > /dev/null 2>&1 && return 0
-        kill -0 "$daemon" 2> /dev/null || return 1
-        sleep 0.1
-    done
-    return 1
-}
 printf '# who may\nweb first\nbatch second\n' > "$scratch/keys"
 for port in $(shuf -i 20000-32000 -n 5); do
     printf 'model = deploy/demo-model\ndevice = cpu\nhttp = 127.0.0.1:%s\napi-key-file = %s\n' "$port" "$scratch/keys" > "$scratch/config"

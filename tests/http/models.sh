@@ -2,42 +2,8 @@
 # Two models in one daemon: models.sh SLUICED SLUICE. What each answers, over HTTP and natively, while both are asked
 # at once, is what it answers in a daemon of its own; figures are apart. Exit 1 if a check fails.
 set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
+. "$(dirname "$0")/daemon.sh"
 
-sluiced=$1 sluice=$2
-export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # as in curl.sh
-scratch=$(mktemp -d)
-export SLUICE_SOCKET=$scratch/sluice.sock
-daemon=
-finish() {
-    [ -z "$daemon" ] || kill "$daemon" 2> /dev/null || true
-    rm -rf "$scratch"
-}
-trap finish EXIT
-
-failed=0
-check() { # NAME GOT WANTED
-    [ "$2" = "$3" ] && return
-    failed=$((failed + 1))
-    printf '%s: %s\n  instead of %s\n' "$1" "$2" "$3"
-}
-start() { # OPTIONS...
-    "$sluiced" "$@" --device cpu --http "unix:$scratch/http" 2> "$scratch/log" &
-    daemon=$!
-    for _ in $(seq 200); do
-        "$sluice" health > /dev/null 2>&1 && return 0
-        kill -0 "$daemon" 2> /dev/null || break
-        sleep 0.1
-    done
-    cat "$scratch/log"
-    exit 1
-}
-stop() {
-    kill "$daemon"
-    wait "$daemon"
-    check "the exit code" $? 0
-    daemon=
-}
 http() { # BODY: the text of the answer
     curl -sS --max-time 60 --unix-socket "$scratch/http" http://localhost/v1/completions \
         -H 'Content-Type: application/json' -d "$1" | sed -E 's/.*"text":"([^"]*)".*/\1/'

@@ -3,42 +3,8 @@
 # next request wakes it and has the answer that it had before. Of two of which one fits both are served while each is
 # asked all the time. Exit 1 if a check fails.
 set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
+. "$(dirname "$0")/daemon.sh"
 
-sluiced=$1 sluice=$2
-export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # as in curl.sh
-scratch=$(mktemp -d)
-export SLUICE_SOCKET=$scratch/sluice.sock
-daemon=
-finish() {
-    [ -z "$daemon" ] || kill "$daemon" 2> /dev/null || true
-    rm -rf "$scratch"
-}
-trap finish EXIT
-
-failed=0
-check() { # NAME GOT WANTED
-    [ "$2" = "$3" ] && return
-    failed=$((failed + 1))
-    printf '%s: %s\n  instead of %s\n' "$1" "$2" "$3"
-}
-start() { # OPTIONS...
-    "$sluiced" "$@" --device cpu --http "unix:$scratch/http" 2> "$scratch/log" &
-    daemon=$!
-    for _ in $(seq 200); do
-        "$sluice" health > /dev/null 2>&1 && return 0
-        kill -0 "$daemon" 2> /dev/null || break
-        sleep 0.1
-    done
-    cat "$scratch/log"
-    exit 1
-}
-stop() {
-    kill "$daemon"
-    wait "$daemon"
-    check "the exit code" $? 0
-    daemon=
-}
 native() { "$sluice" generate --tokens 1,2,3,4 --max-tokens 24 --temperature 0 "$@" 2>&1; }
 state() { "$sluice" model "$1" | sed -n 's/^state *//p'; }
 becomes() { # MODEL STATE
