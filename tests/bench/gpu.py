@@ -414,7 +414,7 @@ LARGE = {
 
 
 # Latency under load: --only latency, or one of these.
-LATENCY = ("rate-10", "rate-20", "rate-28", "4096", "saturated", "itl-25ms")
+LATENCY = ("rate-10", "rate-20", "rate-28", "peer-10", "peer-20", "peer-28", "4096", "saturated", "itl-25ms")
 
 
 def latency_row(*args):
@@ -428,6 +428,8 @@ def latency(daemon, name, args):
         gpu_latency.saturated(daemon, latency_row, args.seconds)
     elif name == "itl-25ms":  # a tighter target does not make first tokens later than these
         gpu_latency.rate(daemon, latency_row, 20, args.seconds, args.seeds, ", --itl-target 25ms")
+    elif name.startswith("peer"):  # what arrived when vLLM's figures were taken
+        gpu_latency.beside_peer(daemon, latency_row, int(name.partition("-")[2]))
     else:
         gpu_latency.rate(daemon, latency_row, int(name.partition("-")[2]), args.seconds, args.seeds)
 

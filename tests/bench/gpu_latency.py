@@ -7,6 +7,7 @@ told as latency.
 
 import json
 import os
+import random
 import statistics
 import subprocess
 import tempfile
@@ -15,6 +16,9 @@ import time
 LOAD = ("--random-input-len", "1024", "--random-output-len", "128", "--random-range-ratio", "0.5")
 METRICS = ("p50_ttft", "p99_ttft", "p99_itl", "p50_tpot", "p99_tpot")
 GATES = {10: (38, 90, 20, 7.1, 9.9), 20: (50, 140, 28, 10.3, 20.6), 28: (100, 240, 45, 22.7, 34.1)}
+# vLLM 0.26's own engine, asynchronous, without HTTP, on an H200 (15 s a rate, one after the other, one seed): as GATES.
+PEER = {10: (41, 100, 31, 7.1, 9.9), 20: (58, 172, 41, 10.3, 20.6), 28: (113, 269, 56, 22.7, 34.1)}
+PEER_SEED, PEER_SECONDS, PEER_WARM = 3, 15, (10, 4)
 SATURATED = 31  # requests a second of 1,024 tokens in, 128 out
 BESIDE_TTFT_MS, BESIDE_ITL_MS, BESIDE_GAP_MS = 180, 10, 16
 TTFT = "ttft_including_client_queue"
@@ -62,6 +66,41 @@ def rate(daemon, row, per_second, seconds, seeds, suffix=""):
     row(f"{per_second} requests/s{suffix}, TTFT p50 / p99; ITL p99; TPOT p50 / p99",
         f"{text_of([round(value, 1) for value in values.values()])} ({count} requests, {len(answers)} x {seconds:g} s)",
         text_of(GATES[per_second]), all(value <= gate for value, gate in zip(values.values(), GATES[per_second])))
+
+
+def peer_arrivals():
+    """What arrived when the peer's figures were taken, by rate: (ms, tokens in, out) of each request. Its generator drew the
+    gaps, both lengths and then the prompt's tokens from one source, a warming load first."""
+    drawn, loads, tokens = random.Random(PEER_SEED), {}, 0
+    for per_second, seconds in (PEER_WARM, *((rate, PEER_SECONDS) for rate in PEER)):
+        at, load = 0.0, []
+        while True:
+            at += drawn.expovariate(per_second)
+            for _ in range(tokens):  # of the request before, which began while this one was waited for
+                drawn.randrange(1000, 127000)
+            tokens = 0
+            if at > seconds:
+                break
+            tokens = drawn.randint(512, 1536)
+            load.append((1000 * at, tokens, drawn.randint(64, 192)))
+        loads[per_second, seconds] = load
+    return {rate: loads[rate, PEER_SECONDS] for rate in PEER}
+
+
+def beside_peer(daemon, row, per_second):
+    load = peer_arrivals()[per_second]
+    handle, path = tempfile.mkstemp()
+    try:
+        with os.fdopen(handle, "w") as file:
+            for at, tokens_in, tokens_out in load:
+                file.write(json.dumps({"timestamp": at, "input_length": tokens_in, "output_length": tokens_out}) + "\n")
+        answer = bench(daemon, "--trace", path)
+    finally:
+        os.unlink(path)
+    values, peer = medians([answer]).values(), PEER[per_second]
+    row(f"{per_second} requests/s, what arrived at vLLM, TTFT p50 / p99; ITL p99; TPOT p50 / p99",
+        f"{text_of([round(value, 1) for value in values])} ({answer['completed']} requests, {PEER_SECONDS} s)",
+        f"vLLM's {text_of(peer)}", all(value <= theirs for value, theirs in zip(values, peer)))
 
 
 def middle_rate(answer):

@@ -160,6 +160,21 @@ class Latency(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "1 failed"):
             self.rate((1, 1, 1), failed=1)
 
+    def test_the_peer_s_arrivals_are_its_own_and_its_figures_the_measure(self):
+        loads = gpu_latency.peer_arrivals()
+        for rate, load in loads.items():  # within three deviations of what the rates and lengths say
+            mean = rate * gpu_latency.PEER_SECONDS
+            self.assertLess(abs(len(load) - mean), 3 * mean**0.5)
+            self.assertEqual([at for at, _, _ in load], sorted(at for at, _, _ in load))
+            self.assertTrue(all(512 <= tokens <= 1536 and 64 <= out <= 192 for _, tokens, out in load))
+        figures = dict(zip(gpu_latency.METRICS, gpu_latency.PEER[20]))
+        answer = {"completed": 1, **{gpu_latency.key_of(metric): value for metric, value in figures.items()}}
+        for change, good in ((0, True), (1, False)):
+            answer["p99_itl_ms"] = figures["p99_itl"] + change
+            with mock.patch.object(gpu_latency, "bench", lambda *args: answer):
+                gpu_latency.beside_peer(None, self.row, 20)
+            self.assertEqual(self.rows[-1][3], good)
+
     def test_a_full_load_is_told_without_its_ends(self):
         answer = {"start_times": [0] * 10, "latencies": [9, 10, 10.5, 11, 11.5, 12, 12.5, 13, 90, 99]}
         self.assertAlmostEqual(gpu_latency.middle_rate(answer), 5 / 2.5)
