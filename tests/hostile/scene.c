@@ -85,7 +85,8 @@ void scene_end(struct scene *scene)
                   spawn_descriptors(&scene->spawn), scene->descriptors,
                   spawn_resident(&scene->spawn), scene->resident);
     kill(scene->spawn.pid, SIGTERM);
-    ck_assert_int_eq(spawn_wait(&scene->spawn), 0);
+    int code = spawn_wait(&scene->spawn);
+    ck_assert_msg(code == 0, "exit code %d: %s", code, spawn_last_words(&scene->spawn));
     ck_assert_msg(!spawn_logged(&scene->spawn, BAD_CANARY), "content of a request is in the log");
 }
 

@@ -90,7 +90,8 @@ void spawn_await_ready(struct spawn *spawn)
             if (ok)
                 return;
         }
-        ck_assert_msg(waitpid(spawn->pid, NULL, WNOHANG) == 0, "the daemon ended by itself");
+        ck_assert_msg(waitpid(spawn->pid, NULL, WNOHANG) == 0, "the daemon ended by itself: %s",
+                      spawn_last_words(spawn));
         poll(NULL, 0, 10);
     }
     ck_abort_msg("the daemon is not ready in time");
@@ -127,6 +128,19 @@ bool spawn_logs(const struct spawn *spawn, const char *text)
         poll(NULL, 0, 10);
     }
     return spawn_logged(spawn, text);
+}
+
+const char *spawn_last_words(const struct spawn *spawn)
+{
+    static char words[8192];
+    FILE *file = fopen(spawn->log, "r");
+    if (file && fseek(file, -(long)(sizeof(words) - 1), SEEK_END) != 0)
+        rewind(file); /* all of it is shorter */
+    size_t length = file ? fread(words, 1, sizeof(words) - 1, file) : 0;
+    words[length] = '\0';
+    if (file)
+        fclose(file);
+    return words;
 }
 
 uint32_t spawn_descriptors(const struct spawn *spawn)
@@ -206,7 +220,7 @@ void wire_open(struct wire *wire, const struct spawn *spawn)
     wire->fd = wire_connect(spawn);
     ck_assert_int_ge(wire->fd, 0);
     wire_send(wire, buffer, message_encode_hello(buffer, sizeof(buffer), &hello));
-    ck_assert(wire_next(wire, &frame));
+    ck_assert_msg(wire_next(wire, &frame), "no WELCOME: %s", spawn_last_words(spawn));
     ck_assert_uint_eq(frame.type, FRAME_WELCOME);
 }
 

@@ -33,6 +33,8 @@ int spawn_wait(struct spawn *spawn);
 bool spawn_logged(const struct spawn *spawn, const char *text);
 /* The same of a daemon that lives: a thread of its own writes the log, a moment later. */
 bool spawn_logs(const struct spawn *spawn, const char *text);
+/* The end of its log, for what a test says of a failure: until the next call. */
+const char *spawn_last_words(const struct spawn *spawn);
 uint32_t spawn_descriptors(const struct spawn *spawn);
 uint64_t spawn_resident(const struct spawn *spawn); /* bytes */
 uint64_t spawn_peak(const struct spawn *spawn);     /* the most that it ever was */
