@@ -132,7 +132,7 @@ bool spawn_logs(const struct spawn *spawn, const char *text)
 
 const char *spawn_last_words(const struct spawn *spawn)
 {
-    static char words[8192];
+    static char words[2048]; /* Check takes messages of 4 KiB */
     FILE *file = fopen(spawn->log, "r");
     if (file && fseek(file, -(long)(sizeof(words) - 1), SEEK_END) != 0)
         rewind(file); /* all of it is shorter */
