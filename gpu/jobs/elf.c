@@ -94,17 +94,22 @@ static int check_import(const char *name, bool cuda, struct error *error)
 {
     static const struct {
         const char *name, *why; /* NULL: plain */
+        bool family;
     } forbidden[] = {
-#define FORBIDDEN(name, why) {#name, why},
-#define PLAIN(name) {#name, NULL},
+#define FORBIDDEN(name, why) {#name, why, false},
+#define FAMILY(beginning, why) {#beginning, why, true},
+#define PLAIN(name) {#name, NULL, false},
 #include "gpu/jobs/forbidden.def"
 #undef FORBIDDEN
+#undef FAMILY
 #undef PLAIN
     };
     size_t length;
     const bool ending = stem(name, &length);
     for (size_t i = 0; i < sizeof(forbidden) / sizeof(forbidden[0]); i++) {
-        if (strlen(forbidden[i].name) != length || memcmp(forbidden[i].name, name, length) != 0)
+        const size_t compared = strlen(forbidden[i].name);
+        if (compared > length || (compared < length && !forbidden[i].family) ||
+            memcmp(forbidden[i].name, name, compared) != 0)
             continue;
         if (forbidden[i].why)
             return error_set(error, ERR_BAD_CONFIG, "it calls %.200s, which a program may not: %s",

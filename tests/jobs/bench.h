@@ -8,6 +8,7 @@
 
 Suite *copy_crew_suite(void);
 Suite *lanes_suite(void);
+Suite *calls_suite(void);
 Suite *module_suite(void);
 Suite *shape_suite(void);
 Suite *times_suite(void);

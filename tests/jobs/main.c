@@ -6,6 +6,7 @@
 int main(void)
 {
     SRunner *runner = srunner_create(copy_crew_suite());
+    srunner_add_suite(runner, calls_suite());
     srunner_add_suite(runner, lanes_suite());
     srunner_add_suite(runner, module_suite());
     srunner_add_suite(runner, shape_suite());
