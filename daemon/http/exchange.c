@@ -293,7 +293,7 @@ void exchange_refuse_as(struct exchange *exchange, unsigned status, const struct
 {
     bool late = exchange->streaming; /* the status has gone: the error is the last event */
     struct refusal refusal = {error, param, status};
-    const struct api *api = exchange->route ? exchange->route->api : NULL;
+    const struct api *api = exchange->api;
     note(exchange, status, error);
     if (late && api && api->broken) {
         api->broken(exchange, &refusal);

@@ -110,6 +110,7 @@ struct exchange {
     void *carrier; /* of whoever drives it */
     struct exchange_peer peer;
     const struct route *route;
+    const struct api *api; /* how refusals are written, also where there is no route; NULL: OpenAI's */
     char object[128]; /* what the path names behind the route */
     bool closed;
     time_us arrived_us;
@@ -226,10 +227,10 @@ struct routes {
     const struct route *list;
     size_t count;
 };
-/* daemon/http/route.c. Sets the exchange's route, or refuses. */
+/* daemon/http/route.c. Sets the exchange's API and its route, or refuses. */
 void route_find(struct exchange *exchange, const struct exchange_head *head);
 
-/* The answer is an error in OpenAI's shape. param: the field that it is about, or "". */
+/* The answer is an error in the shape of its API. param: the field that it is about, or "". */
 void exchange_refuse(struct exchange *exchange, const struct error *error, const char *param);
 /* With a status other than the error's own. */
 void exchange_refuse_as(struct exchange *exchange, unsigned status, const struct error *error,

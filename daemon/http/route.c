@@ -133,9 +133,24 @@ static void check(struct exchange *exchange, const struct exchange_head *head)
     }
 }
 
+/* Of a path or what is above it: whoever asks for something that there is not, or by another
+ * method, is told so as that API tells it. NULL: OpenAI's. */
+static const struct api *api_above(const struct routes *routes, const char *path)
+{
+    for (size_t i = 0; i < routes->count; i++) {
+        const struct route *route = &routes->list[i];
+        const size_t length = strlen(route->path);
+        if (route->api && strncmp(path, route->path, length) == 0 &&
+            (path[length] == '\0' || path[length] == '/'))
+            return route->api;
+    }
+    return NULL;
+}
+
 void route_find(struct exchange *exchange, const struct exchange_head *head)
 {
     const char *allow = NULL;
+    exchange->api = api_above(exchange->http->routes, head->path);
     access_origin(exchange, head);
     if (exchange->peer.tcp && !access_host(exchange, head->host)) {
         refuse(exchange, 421, ERR_DENIED,
@@ -153,6 +168,7 @@ void route_find(struct exchange *exchange, const struct exchange_head *head)
         bool head_only = strcmp(head->method, "HEAD") == 0 && strcmp(route->method, "GET") == 0;
         if (strcmp(head->method, route->method) == 0 || head_only) {
             exchange->route = route;
+            exchange->api = route->api;
             take_object(exchange, head->path);
             check(exchange, head);
             return;

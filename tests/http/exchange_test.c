@@ -95,7 +95,11 @@ static const struct example examples[] = {
     {"/health", NULL, 200, "\"status\":\"ok\""},
     {"/metrics", NULL, 200, "sluice_num_requests_running 0"},
     {"/v1/completions", NULL, 405, "another method"},
-    {"/v1/nothing", NULL, 404, "nothing under this path"},
+    {"/v1/nothing", NULL, 404, "{\"error\":{\"message\":\"there is nothing under this path\""},
+    {"/v2/nothing", NULL, 404, "{\"error\":\"there is nothing under this path\"}"},
+    {"/v2nothing", NULL, 404, "{\"error\":{\"message\":"},
+    {"/v2/health/live", "{}", 405, "{\"error\":\"another method is expected here\"}"},
+    {"/v1/messages", NULL, 405, "{\"type\":\"error\",\"error\":{\"type\":"},
 };
 
 START_TEST(a_request_gets_its_answer)

@@ -25,6 +25,8 @@ import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
+from kserve_published import Published
+
 device = "cpu"
 if sys.argv[1] == "--device":
     device = sys.argv[2]
@@ -32,15 +34,17 @@ if sys.argv[1] == "--device":
 build, programs = sys.argv[1], sys.argv[2:]
 on_cpu = device == "cpu"
 scratch = tempfile.mkdtemp()
+NAMES = ["affine", "fixed", "gemm", "layers", "pipeline", "relevance"]
 KEY = {"X-Api-Key": "secret"}  # copied for each call: the client adds to what it is given
 FRAME_MAX = 1 << 20
+published = Published()
 failed = 0
 
 
 def check(name, fine, seen=""):
     global failed
     failed += not fine
-    print(("ok    " if fine else "WRONG ") + name + ("" if fine else f": {seen}"[:300]))
+    print(("ok    " if fine else "WRONG ") + name + ("" if fine else f": {seen}"[:900]))
 
 
 def refused(name, text, call):
@@ -88,7 +92,9 @@ def post(port, method, path, body=None, headers=KEY):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request(method, path, body, headers)
     answer = connection.getresponse()
-    return answer.status, answer.read(), dict(answer.getheaders())
+    body, headers = answer.read(), dict(answer.getheaders())
+    published.look(method, path, answer.status, body, headers)
+    return answer.status, body, headers
 
 
 def tensor(array, binary, name="x", kind="FP32"):
@@ -101,29 +107,18 @@ def same(one, other):
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-# What the answers must have (open_inference_rest.yaml of kserve/open-inference-protocol), and of which type.
-SERVER = {"name": str, "version": str, "extensions": list}
-MODEL = {"name": str, "versions": list, "platform": str, "inputs": list, "outputs": list}
-TENSOR = {"name": str, "datatype": str, "shape": list}
-RESPONSE = {"model_name": str, "model_version": str, "outputs": list}
-
-
-def follows(told, schema):
-    return all(isinstance(told.get(name), kind) for name, kind in schema.items())
-
-
 def check_protocol(port):
-    def get(path):
-        return json.loads(post(port, "GET", path)[1])
-    model = get("/v2/models/fixed/versions/1")
-    check("the protocol's members", follows(get("/v2"), SERVER) and follows(get("/v2/"), SERVER) and
-          follows(model, MODEL) and all(follows(one, TENSOR) for one in model["inputs"] + model["outputs"]), model)
-    told = json.loads(post(port, "POST", "/v2/models/affine/versions/1/infer", json.dumps({"inputs": [
-        {"name": "x", "shape": [1], "datatype": "FP32", "data": [7]}]}))[1])
-    check("and an answer's", follows(told, RESPONSE) and "id" not in told and
-          follows(told["outputs"][0], {**TENSOR, "data": list}), told)
-    status, told, _ = post(port, "GET", "/v2/models/nobody")
-    check("and an error's", status == 404 and follows(json.loads(told), {"error": str}), told)
+    """What is answered; that it is as it is published, `published` sees of this and of all else that `post` asks."""
+    for path in ("/v2", "/v2/", *(f"/v2/models/{name}{version}" for name in NAMES for version in ("", "/versions/1"))):
+        check(f"something under {path}", post(port, "GET", path)[0] == 200)
+    for version in ("", "/versions/1"):
+        check(f"ready {version}", post(port, "GET", f"/v2/models/affine{version}/ready")[0] == 200)
+        for more in ({}, {"id": "42"}, {"parameters": {"binary_data_output": True}}):
+            status, told, headers = post(port, "POST", f"/v2/models/affine{version}/infer", json.dumps({"inputs": [
+                {"name": "x", "shape": [1], "datatype": "FP32", "data": [7]}], **more}))
+            head = json.loads(told[:int(headers.get("Inference-Header-Content-Length", len(told)))])
+            check(f"an answer {version} {more}", status == 200 and head.get("id") == more.get("id") and head["model_name"] == "affine", told)
+    check("an error", post(port, "GET", "/v2/models/nobody")[0] == 404)
     for path in ("/v2/models", "/v2/models/", "/v2/models/affine/", "/v2/models/affine/versions/", "/v2/models//ready",
                  "/v2/models/affine/versions/2", "/v2/models/affine/generate", "/v2/models/a/b/ready"):
         check(f"nothing under {path}", post(port, "GET", path)[0] == 404)
@@ -146,7 +141,7 @@ def check_server(client, port):
     told = client.get_model_config("affine", headers=dict(KEY))
     check("of a ragged one", told["max_batch_size"] == 0 and told["input"][0]["data_type"] == "TYPE_FP32", told)
     told = client.get_model_repository_index(headers=dict(KEY))
-    check("the index", sorted(one["name"] for one in told) == ["affine", "fixed", "gemm", "layers", "pipeline", "relevance"]
+    check("the index", sorted(one["name"] for one in told) == NAMES
           and told[0]["state"] == "READY", told)
     refused("unknown programs", "there is no program nobody", lambda: client.get_model_metadata("nobody", headers=dict(KEY)))
     refused("loading", "from the configuration", lambda: client.load_model("affine", headers=dict(KEY)))
@@ -482,6 +477,9 @@ try:
     text = '{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}'
     check("no type where no key is needed", post(port, "POST", "/v2/models/affine/infer", text, {})[0] == 415)
     check("but JSON's", post(port, "POST", "/v2/models/affine/infer", text, {"Content-Type": "application/json"})[0] == 200)
+    told = dict(published.seen)
+    check(f"answers as they are published: {told}", not published.faults and (len(told) == 4 or not on_cpu), " ".join(sorted(set(published.faults))))
+    check("and nothing else is", not published.lenient(), published.lenient())
 finally:
     daemon.terminate()
     daemon.wait(60)
