@@ -13,6 +13,7 @@ import unittest
 from unittest import mock
 
 import gpu
+import gpu_jobs
 import gpu_latency
 import record
 import results
@@ -184,6 +185,33 @@ class Latency(unittest.TestCase):
         with mock.patch.object(gpu, "Daemon"), mock.patch.object(gpu, "latency", lambda daemon, name, args: done.append(name)):
             gpu.latency_run("", gpu.LATENCY, None, [])
         self.assertEqual(sorted(done), sorted(gpu.LATENCY))
+
+
+class Jobs(unittest.TestCase):
+    """What gpu_jobs.py says of a model beside a flood."""
+
+    def rows(self, loaded, held, free, rate=20):
+        """Alone 5,000 us in all; microseconds, as histograms have them: of a bucket its edge."""
+        def gaps(us, copied=0.0):
+            bucket = next(bucket for bucket in range(10000) if gpu.edge(bucket) >= us)
+            return gpu_jobs.Gaps(gpu.Hist(100, 100 * us, {bucket: 100}), copied)
+        runs = [(gaps(5000), gaps(loaded, rate), [gaps(us, 25.0) for us in held]), (gaps(5000), gaps(loaded, 20.0), [gaps(us, 50.0) for us in free])]
+        rows = []
+        with mock.patch.object(gpu_jobs, "beside_floods", lambda *args: runs.pop(0)):
+            gpu_jobs.beside(None, None, lambda *row: rows.append(row), None)
+        return rows
+
+    def test_a_flood_at_its_rate_may_cost_so_much_and_has_to_have_run(self):
+        same = [5000] * 3
+        self.assertTrue(self.rows(5500, same, same)[0][3])
+        self.assertFalse(self.rows(6000, same, same)[0][3])
+        self.assertFalse(self.rows(5500, same, same, rate=18)[0][3])
+
+    def test_priority_and_budget_are_worth_what_one_flood_shows_beyond_a_bucket(self):
+        self.assertTrue(self.rows(5000, [5000, 5000, 5100], [5000, 5100, 6000])[1][3])
+        self.assertFalse(self.rows(5000, [5000, 5000, 6000], [5000, 5100, 6000])[1][3])
+        self.assertIn("1200: +0.0 % (mean +2.0 %, 25.0 GB/s), without +17.5 % (mean +20.0 %, 50.0 GB/s)",
+                      self.rows(5000, [5000, 5000, 5100], [5000, 5100, 6000])[1][1])
 
 
 if __name__ == "__main__":

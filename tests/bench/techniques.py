@@ -23,7 +23,8 @@ ROWS = [
     ("per-thread default streams", "set-up of ranks; build flags", "threads' default streams overlap", CALIBRATE,
      [("gpu-jobs", "kernels in the default streams")]),
     ("stream priorities, a budget of copies", "lanes beside a model; decode above copies", "lower p99 for decode under a "
-     "background load", "`" + JOBS + "job-beside`", [("gpu-jobs", "64 rows beside affine jobs")]),
+     "background load", "`" + JOBS + "job-beside`", [("gpu-jobs", "64 rows beside affine jobs of"),
+                                                    ("gpu-jobs", "64 rows beside affine jobs as")]),
     ("pinned staging", "`gpu/lanes/lane.c`, `gpu/engine/rings.h`", "2 times and more in copy rate", CALIBRATE,
      [("gpu-jobs", "pinned copies beside pageable")]),
     ("three-way overlap of copies and kernels", "`gpu/lanes/`", "up to 3 times; batches + stages - 1 units",
