@@ -30,6 +30,7 @@ further=(
     man-db            # the manual pages
     nginx haproxy openssl # TLS in front (tests/http/tls.sh)
     iproute2          # four daemons behind HAProxy, in network namespaces (tests/scale/scale.sh)
+    valgrind          # what a scrape costs, in instructions (tests/scale/scrape.sh)
     clang libclang-rt-dev # fuzzing (tests/fuzz/run.sh)
 )
 is_there() { # PACKAGE
