@@ -73,6 +73,9 @@ whose comments are what was found, and ends.
 .BI \-\-calibrate\-page " FILE.html"
 With it: curves as a page, and all figures as FILE.json beside it.
 .TP
+.BI \-\-calibrate\-store " FILE.conf"
+With it: job\-chunk and job\-lanes are set to what it found in that configuration, which keeps its other lines.
+.TP
 .B \-\-check
 Says whether configuration and model can be used, and ends. Loads nothing.
 .TP

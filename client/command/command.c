@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/command/bench.h"
+#include "client/command/calibrate.h"
 #include "client/command/chat.h"
 #include "client/command/control.h"
 #include "client/command/timeline.h"
@@ -48,6 +49,7 @@ static const struct option_group job_groups[] = {
     {settings_job}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group programs_groups[] = {
     {settings_programs}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group calibrate_groups[] = {{settings_calibrate}, {0}};
 static const struct option_group timeline_groups[] = {
     {settings_timeline}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group json_groups[] = {{settings_json}, {settings_connection}, {0}};
@@ -104,6 +106,12 @@ const struct command commands[] = {
      "admin\n"
      "enables it.",
      programs_groups, control_programs},
+    {"calibrate", "FILE [options]", "find the chunks and lanes of a program on this machine",
+     "FILE is the program's module. No daemon is asked, and none should use the device meanwhile: "
+     "runs\n"
+     "sluiced --calibrate here, which takes a minute, and prints what it found as a configuration.\n"
+     "Options of sluiced stand in the environment (SLUICE_DEVICE) or in a file (SLUICE_CONFIG).",
+     calibrate_groups, calibrate_command},
     {"timeline", "[options]", "when jobs were copied in, computed and copied out (needs an admin)",
      "Shows the next chunks of jobs that run on the daemon, lane by lane, by the device's own "
      "clock: how\n"

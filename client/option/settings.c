@@ -158,6 +158,13 @@ const struct option settings_programs[] = {
      "as an admin: a program that is off since it failed takes jobs again"},
     {0}};
 
+const struct option settings_calibrate[] = {
+    {"page", "FILE.html", OPTION_TEXT, AT(page), 0, 0, false,
+     "also write curves as a page there, and all figures as FILE.json"},
+    {"store", "FILE.conf", OPTION_TEXT, AT(store), 0, 0, false,
+     "set job-chunk and job-lanes to it in that configuration, which keeps its other lines"},
+    {0}};
+
 const struct option settings_timeline[] = {
     {"simulate", "BATCHES", OPTION_INT, AT(simulate), 1, 1000000, false,
      "so many batches by the model: copies in, kernels and copies out of different ones at once"},

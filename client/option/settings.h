@@ -44,6 +44,7 @@ struct settings {
     struct option_list inputs, outputs, parameters; /* job */
     const char *picture;                            /* likewise */
     const char *enable;                             /* programs */
+    const char *page, *store;                       /* calibrate */
     int simulate, chunks, seconds;                  /* timeline */
     const char *times, *svg, *trace;
     struct bench_options bench;
@@ -63,6 +64,7 @@ extern const struct option settings_chat[];
 extern const struct option settings_embed[];
 extern const struct option settings_job[];
 extern const struct option settings_programs[];
+extern const struct option settings_calibrate[];
 extern const struct option settings_timeline[];
 
 void settings_init(struct settings *settings);

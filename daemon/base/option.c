@@ -297,7 +297,9 @@ static const char **command_file(struct option_command *command, const struct fl
 {
     if (flag_is(flag, "config"))
         return &command->config;
-    return flag_is(flag, "calibrate-page") ? &command->calibrate_page : NULL;
+    if (flag_is(flag, "calibrate-page"))
+        return &command->calibrate_page;
+    return flag_is(flag, "calibrate-store") ? &command->calibrate_store : NULL;
 }
 
 static int read_command_file(const struct flag *flag, int argc, char *const *argv, int *i,

@@ -36,7 +36,7 @@ struct options {
 /* What stands on the command line beside options. */
 struct option_command {
     const char *config; /* borrowed from argv or the environment; NULL = no file */
-    const char *calibrate_page; /* borrowed from argv; NULL = none */
+    const char *calibrate_page, *calibrate_store; /* borrowed from argv; NULL = none */
     bool calibrate, check, print_config, help, version;
 };
 

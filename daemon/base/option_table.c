@@ -379,6 +379,7 @@ void options_print_help(FILE *file)
             "  --config FILE   read options from a file first; or SLUICE_CONFIG\n"
             "  --calibrate     find job-chunk and job-lanes for a program on this machine, and end\n"
             "  --calibrate-page FILE  what it found as a page of HTML, and as JSON beside it\n"
+            "  --calibrate-store FILE  a configuration in which both are set to it\n"
             "  --check         say whether configuration and model can be used, and end\n"
             "  --print-config  print the options in effect, as a file, and end\n"
             "  --help, --version\n\n"

@@ -71,6 +71,10 @@ void calibration_print(const struct calibration_told *told, FILE *file);
 uint32_t calibration_knee(const struct gpu_machine *machine);
 void calibration_bytes(uint64_t bytes, char text[32]);
 
+/* calibration_store.c. The same, in the place of what stands of it in a configuration file, which is
+ * made where there is none. */
+int calibration_store(const struct calibration_told *told, const char *path, struct error *error);
+
 /* calibration_page.c. A page of HTML whose curves are SVG, and the same as JSON. */
 void calibration_page(const struct calibration_told *told, FILE *file);
 void calibration_json(const struct calibration_told *told, FILE *file);

@@ -67,7 +67,8 @@ static struct job_worker_options worker_options(const struct job_programs *progr
 /* From the least that there is to 16 times what is set, and 4 times the lanes: with what is set by
  * default 64 KiB to 64 MiB, and 1 to 16. */
 int jobs_calibrate(struct job_programs *programs, const struct options *options,
-                   const struct gpu_api *gpu, int device, const char *page, struct error *error)
+                   const struct gpu_api *gpu, int device, const struct option_command *command,
+                   struct error *error)
 {
     const struct gpu_jobs_api *api = device_module_jobs();
     const struct job_worker_options made = worker_options(programs, options, gpu, device);
@@ -97,7 +98,11 @@ int jobs_calibrate(struct job_programs *programs, const struct options *options,
         rc = api->measure(&made.lanes, MACHINE_US, &machine, error);
     if (!rc)
         calibration_print(&told, stdout);
-    return rc || !page ? rc : calibration_write(&told, page, error);
+    if (!rc && command->calibrate_store)
+        rc = calibration_store(&told, command->calibrate_store, error);
+    if (!rc && command->calibrate_page)
+        rc = calibration_write(&told, command->calibrate_page, error);
+    return rc;
 }
 
 int jobs_open(struct job_programs *programs, const struct options *options,

@@ -203,7 +203,8 @@ static int check(struct service *service, struct error *error)
     return rc;
 }
 
-static int calibrate(struct service *service, const char *page, struct error *error)
+static int calibrate(struct service *service, const struct option_command *command,
+                     struct error *error)
 {
     struct models *models = &service->models;
     struct device_memory memory;
@@ -215,7 +216,7 @@ static int calibrate(struct service *service, const char *page, struct error *er
         rc = jobs_load(&service->programs, service->options, models->gpu, false, error);
     return rc ? rc
               : jobs_calibrate(&service->programs, service->options, models->gpu,
-                               models->numbers[0], page, error);
+                               models->numbers[0], command, error);
 }
 
 static int open_all(struct service *service, struct error *error)
@@ -305,7 +306,8 @@ static int check_whole(struct service *service, const char *config, struct error
 static bool serves(const struct option_command *command, const struct options *options)
 {
     return !command->version && !command->help && !command->print_config && !command->check &&
-           !command->calibrate && !command->calibrate_page && (options->model[0] || options->program[0]);
+           !command->calibrate && !command->calibrate_page && !command->calibrate_store &&
+           (options->model[0] || options->program[0]);
 }
 
 /* What was asked for is what stands on standard output. */
@@ -329,8 +331,9 @@ static int act(struct service *service, const struct option_command *command,
         printf("sluiced %s\n", SLUICE_VERSION);
     } else if (command->help) {
         options_print_help(stdout);
-    } else if (command->calibrate_page && !command->calibrate) {
-        code = complain(error_set(&error, ERR_USAGE, "--calibrate-page goes with --calibrate"),
+    } else if ((command->calibrate_page || command->calibrate_store) && !command->calibrate) {
+        code = complain(error_set(&error, ERR_USAGE, "--calibrate-%s goes with --calibrate",
+                                  command->calibrate_page ? "page" : "store"),
                         &error);
     } else if (command->print_config) {
         options_print_config(options, stdout);
@@ -338,7 +341,7 @@ static int act(struct service *service, const struct option_command *command,
         say_what_to_try();
         code = EXIT_CONFIG;
     } else if (command->calibrate) {
-        int rc = calibrate(service, command->calibrate_page, &error);
+        int rc = calibrate(service, command, &error);
         code = rc ? complain(rc, &error) : 0;
     } else if (command->check) {
         int rc = check_whole(service, command->config, &error);

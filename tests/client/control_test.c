@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "protocol/base/json.h"
@@ -166,6 +167,47 @@ START_TEST(the_model_of_a_pipeline_is_drawn)
 }
 END_TEST
 
+static void make_sluiced(const char *folder)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "%s/sluiced", folder);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs("#!/bin/sh\necho \"$@\"\nexit 3\n", file);
+    fclose(file);
+    ck_assert_int_eq(chmod(path, 0755), 0);
+}
+
+/* It becomes sluiced, whose arguments and end are its own. */
+START_TEST(calibrating_is_what_sluiced_does)
+{
+    char folder[] = "/tmp/sluice-calibrate-XXXXXX", path[4096], file[64];
+    const char *old = getenv("PATH");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s:%s", folder, old);
+    snprintf(file, sizeof(file), "%s/sluiced", folder);
+    setenv("PATH", folder, 1);
+    program_run(&program, "calibrate", "a.so", NULL);
+    ck_assert_int_eq(program.status, 1);
+    ck_assert_ptr_nonnull(strstr(program.err_text, "sluiced, which does it, is not here"));
+    make_sluiced(folder);
+    setenv("PATH", path, 1);
+    program_run(&program, "calibrate", "a.so", NULL);
+    ck_assert_int_eq(program.status, 3);
+    ck_assert_str_eq(program.out_text, "--program a.so --calibrate\n");
+    program_run(&program, "calibrate", "--store", "s.conf", "a.so", "--page=p.html", NULL);
+    ck_assert_str_eq(program.out_text, "--program a.so --calibrate --calibrate-page p.html "
+                                       "--calibrate-store s.conf\n");
+    program_run(&program, "calibrate", NULL);
+    ck_assert_int_eq(program.status, 2);
+    program_run(&program, "-i", "jobs", "calibrate", "a.so", NULL);
+    ck_assert_int_eq(program.status, 2);
+    program_run(&program, "calibrate", "a.so", "b.so", NULL);
+    ck_assert_int_eq(program.status, 2);
+    ck_assert(!unlink(file) && !rmdir(folder));
+}
+END_TEST
+
 START_TEST(the_version_is_printed)
 {
     program_run(&program, "--version", NULL);
@@ -185,6 +227,7 @@ Suite *control_suite(void)
     tcase_add_test(tcase, draining_and_resuming);
     tcase_add_loop_test(tcase, every_command_has_help, 0, 9);
     tcase_add_test(tcase, the_model_of_a_pipeline_is_drawn);
+    tcase_add_test(tcase, calibrating_is_what_sluiced_does);
     tcase_add_test(tcase, the_version_is_printed);
     suite_add_tcase(suite, tcase);
     return suite;

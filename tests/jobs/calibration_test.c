@@ -2,6 +2,8 @@
  * memory near the best. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "daemon/base/option.h"
 #include "daemon/jobs/calibration.h"
@@ -87,6 +89,97 @@ static const struct gpu_machine example_machine = {
     .streams_gain = {1, 1.9, 2.5},
     .default_gain = 1,
     .threads_gain = 3.9};
+
+/* ---- a configuration that has been one before --------------------------------------------------
+ */
+
+static const char before[] = "# mine\njob-lanes = 3\nprogram = /a.so\n  job-chunk=1MiB # old\n"
+                             "#job-chunk = 2MiB\njob-chunks-not = 1\nsocket = /s"; /* no end */
+
+static void store(const char *path)
+{
+    struct error error;
+    ck_assert_msg(
+        !calibration_store(&(struct calibration_told){&found, NULL, "affine", "CPU"}, path, &error),
+        "%s", error.text);
+}
+
+static char *content(const char *path)
+{
+    static char text[8192];
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+static uint32_t times(const char *text, const char *what)
+{
+    uint32_t count = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++)
+        count++;
+    return count;
+}
+
+START_TEST(what_is_found_takes_the_place_of_what_was_set)
+{
+    static const double first[3][2] = {{1, 2}, {2, 9}, {3, 0}},
+                        second[3][2] = {{9, 1}, {1, 1}, {1, 1}};
+    static const char kept[] =
+        "# mine\nprogram = /a.so\n#job-chunk = 2MiB\njob-chunks-not = 1\nsocket = /s\n"
+        "# sluiced --calibrate: what it found\n# affine on CPU";
+    char folder[] = "/tmp/sluice-store-XXXXXX", path[64], other[64], *text;
+    struct stat status;
+    struct error error;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/sluiced.conf", folder);
+    snprintf(other, sizeof(other), "%s/sluiced.conf.new", folder);
+    make_points(first);
+    ck_assert(calibration_choose(&found));
+    store(path); /* where there is none, one is made */
+    ck_assert_uint_eq(times(content(path), "\njob-chunk = 128KiB\njob-lanes = 2\n"), 1);
+    FILE *file = fopen(path, "w");
+    fputs(before, file);
+    fclose(file);
+    ck_assert_int_eq(chmod(path, 0640), 0);
+    store(path);
+    text = content(path);
+    ck_assert_msg(!strncmp(text, kept, sizeof(kept) - 1), "%s", text);
+    ck_assert_uint_eq(times(text, "\njob-chunk = 128KiB\njob-lanes = 2\n"), 1);
+    make_points(second);
+    ck_assert(calibration_choose(&found));
+    store(path);
+    text = content(path);
+    ck_assert_msg(!strncmp(text, kept, sizeof(kept) - 1), "%s", text);
+    ck_assert_uint_eq(times(text, "\njob-chunk = 64KiB\njob-lanes = 1\n"), 1);
+    ck_assert_uint_eq(times(text, "GB/s of inputs"), 1);
+    ck_assert(!stat(path, &status) && (status.st_mode & 07777) == 0640 && access(other, F_OK) != 0);
+    ck_assert_int_eq(calibration_store(&(struct calibration_told){&found, NULL, "affine", "CPU"},
+                                       folder, &error),
+                     -ERR_IO); /* it is a folder, and nothing is left beside it */
+    snprintf(other, sizeof(other), "%s.new", folder);
+    ck_assert(access(other, F_OK) != 0 && !unlink(path) && !rmdir(folder));
+}
+END_TEST
+
+/* What stood behind a block whose end somebody took away is not ours. */
+START_TEST(a_block_without_its_end_ends_before_the_next_option)
+{
+    static const double rates[3][2] = {{1, 2}, {2, 9}, {3, 0}};
+    char path[] = "/tmp/sluice-store-XXXXXX";
+    int fd = mkstemp(path);
+    static const char cut[] =
+        "# sluiced --calibrate: what it found\n# a curve\njob-chunk = 1MiB\nsocket = /s\n# mine\n\0zero\n";
+    ck_assert(fd >= 0 && write(fd, cut, sizeof(cut) - 1) == sizeof(cut) - 1);
+    close(fd);
+    make_points(rates);
+    ck_assert(calibration_choose(&found));
+    store(path);
+    ck_assert(!memcmp(content(path), "socket = /s\n# mine\n\0zero\n# sluiced", 34));
+    unlink(path);
+}
+END_TEST
 
 static char *told(void (*tell)(const struct calibration_told *told, FILE *file))
 {
@@ -326,6 +419,8 @@ Suite *calibration_suite(void)
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, the_least_memory_near_the_best_is_chosen);
     tcase_add_test(tests, what_is_found_can_be_read_as_options);
+    tcase_add_test(tests, what_is_found_takes_the_place_of_what_was_set);
+    tcase_add_test(tests, a_block_without_its_end_ends_before_the_next_option);
     tcase_add_test(tests, every_point_runs_its_jobs_through_its_lanes);
     tcase_add_test(tests, a_program_that_fails_or_fits_no_chunk_is_refused);
     tcase_add_test(tests, the_machine_stands_beside_the_choice_as_comments);

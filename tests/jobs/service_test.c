@@ -437,17 +437,20 @@ START_TEST(check_says_what_can_be_loaded)
 }
 END_TEST
 
-static int calibrate_exit(const char *option, const char *value)
+/* stored: NULL, or where --calibrate-store puts it. */
+static int calibrate_exit(const char *option, const char *value, const char *stored)
 {
-    const char *const arguments[] = {"--program",     AFFINE_CPU, "--device",  "cpu",
+    const char *store = stored ? "--calibrate-store" : NULL;
+    const char *const arguments[] = {"--program",     AFFINE_CPU, "--device",    "cpu",
                                      "--job-chunk",   "64KiB",    "--job-lanes", "1",
                                      "--cpu-threads", "2",        "--calibrate", option,
-                                     value,           NULL};
+                                     value,           store,      stored,        NULL};
     spawn_start(&spawn, arguments, environment);
     return spawn_wait(&spawn);
 }
 
-/* Which point is best is the machine's; that there is one, and that nothing else is measured, ours. */
+/* Which point is best is the machine's; that there is one, and that nothing else is measured, ours.
+ */
 static void check_page(const char *path, const char *has)
 {
     char text[65536];
@@ -461,22 +464,24 @@ static void check_page(const char *path, const char *has)
 
 START_TEST(calibrate_says_what_to_set_for_one_program)
 {
-    char page[200], figures[200];
+    char page[200], figures[200], stored[200];
     snprintf(page, sizeof(page), "%s/page.html", spawn.directory);
     snprintf(figures, sizeof(figures), "%s/page.json", spawn.directory);
-    ck_assert_int_eq(calibrate_exit(NULL, NULL), 0);
+    snprintf(stored, sizeof(stored), "%s/stored.conf", spawn.directory);
+    ck_assert_int_eq(calibrate_exit(NULL, NULL, NULL), 0);
     ck_assert(spawn_logged(&spawn, "# affine on cpu: GB/s"));
     ck_assert(spawn_logged(&spawn, "#    1MiB ")); /* 16 times job-chunk */
     ck_assert(!spawn_logged(&spawn, "#    2MiB "));
     ck_assert(spawn_logged(&spawn, "job-chunk = "));
     ck_assert(spawn_logged(&spawn, "job-lanes = "));
-    ck_assert_int_eq(calibrate_exit("--calibrate-page", page), 0);
+    ck_assert_int_eq(calibrate_exit("--calibrate-page", page, stored), 0);
     check_page(page, "<svg");
     check_page(figures, "\"machine\":{\"emulated\":true");
-    ck_assert_int_eq(calibrate_exit("--calibrate-page", spawn.directory), 75);
-    ck_assert_int_eq(calibrate_exit("--program", POISON_CPU), 78);
+    check_page(stored, "\njob-lanes = ");
+    ck_assert_int_eq(calibrate_exit("--calibrate-page", spawn.directory, NULL), 75);
+    ck_assert_int_eq(calibrate_exit("--program", POISON_CPU, NULL), 78);
     ck_assert(spawn_logged(&spawn, "--calibrate takes one program, not 2"));
-    ck_assert_int_eq(calibrate_exit("--model", "synthetic:null"), 78);
+    ck_assert_int_eq(calibrate_exit("--model", "synthetic:null", NULL), 78);
     ck_assert(spawn_logged(&spawn, "no model"));
 }
 END_TEST

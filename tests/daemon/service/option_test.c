@@ -137,6 +137,7 @@ static const struct {
     {{"--config", "/a", "--config", "/b"}, "--config was given twice"},
     {{"--calibrate-page=/a", "--calibrate-page", "/b"}, "--calibrate-page was given twice"},
     {{"--calibrate-page"}, "--calibrate-page needs a value"},
+    {{"--calibrate-store", "/a", "--calibrate-store=/b"}, "--calibrate-store was given twice"},
     {{"--http", "unix:/a", "--http", ""}, "--http: one of several values is empty"},
     {{"--http", "", "--http", "unix:/a"}, "--http: one of several values is empty"},
 };
