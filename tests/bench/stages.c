@@ -3,8 +3,10 @@
  *
  * relevance and layers are enqueued as lanes do it, once with a stream for each stage and once with
  * the same stream for all, in turns; the middle one of the rounds counts, and both must give the
- * same bits. For relevance the memory's rate stands beside it: where that of a plain copy is
- * reached, the GPU is full and there is nothing to gain. */
+ * same bits. For relevance it is told what bounds it: the memory's rate, beside a plain copy's, and
+ * what each stage takes of an image alone. Images follow each other no faster than the longest
+ * stage does, so streams gain at most the sum of the stages over that, and less where it fills the
+ * GPU. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,8 +74,38 @@ static void fetch(const struct batch *batch, unsigned char *to)
     CHECK(cudaDeviceSynchronize()); /* the streams do not wait for the default one */
 }
 
-/* ret_seconds: all stages in one stream, then each in its own. */
-static void measure(struct batch *batch, double ret_seconds[2])
+/* What each stage takes of the first item, or of those that go with it, by itself: all in one
+ * stream, where the program's own events lie between, with timing here. */
+static void alone(const struct batch *batch, double ret_us[3])
+{
+    struct batch one = *batch;
+    const cudaEvent_t untimed[2] = {events[0], events[1]};
+    double us[3][TURNS];
+    one.count = 1;
+    for (int i = 0; i < 2; i++)
+        CHECK(cudaEventCreate(&events[i]));
+    const cudaEvent_t marks[4] = {begin, events[0], events[1], end};
+    for (int turn = 0; turn < TURNS; turn++) {
+        (void)seconds_of(&one, false);
+        for (int stage = 0; stage < 3; stage++) {
+            float ms = 0;
+            CHECK(cudaEventElapsedTime(&ms, marks[stage], marks[stage + 1]));
+            us[stage][turn] = ms * 1e3;
+        }
+    }
+    for (int stage = 0; stage < 3; stage++) {
+        qsort(us[stage], TURNS, sizeof(double), compare);
+        ret_us[stage] = us[stage][TURNS / 2];
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK(cudaEventDestroy(events[i]));
+        events[i] = untimed[i];
+    }
+}
+
+/* ret_seconds: all stages in one stream, then each in its own. ret_us: of three stages, each alone;
+ * NULL: they are not so many. */
+static void measure(struct batch *batch, double ret_seconds[2], double ret_us[3])
 {
     double seconds[2][TURNS];
     unsigned char *outputs[2];
@@ -100,6 +132,8 @@ static void measure(struct batch *batch, double ret_seconds[2])
         ret_seconds[apart] = seconds[apart][TURNS / 2];
         free(outputs[apart]);
     }
+    if (ret_us)
+        alone(batch, ret_us);
     CHECK(cudaFree(batch->device_items));
 }
 
@@ -164,7 +198,7 @@ static void relevance_bench(const struct program *program, uint64_t height, uint
                             uint32_t count, double copy)
 {
     static struct batch batch;
-    double seconds[2];
+    double seconds[2], us[3];
     batch = (struct batch){.program = *program, .count = count, .out_bytes = 25 * sizeof(int32_t)};
     void *image = filled(height * width * 3, noise);
     for (uint32_t i = 0; i < count; i++) {
@@ -173,13 +207,18 @@ static void relevance_bench(const struct program *program, uint64_t height, uint
         item->values[2].integer = 4096;
         open_item(&batch, item, 25 * 3 * sizeof(float));
     }
-    measure(&batch, seconds);
+    measure(&batch, seconds, us);
+    const double sum = us[0] + us[1] + us[2];
+    double longest = us[0] > us[1] ? us[0] : us[1];
+    longest = us[2] > longest ? us[2] : longest;
     /* Pixels are read, 13 floats written, all read once for sums, and six for salience. */
     const double bytes = (double)(height * width * count) * (3 + 4 * (13 + 13 + 6));
     printf("relevance, %lu x %lu: %.0f images/s on three streams, %.0f on one: %.2f times; %.0f "
-           "GB/s, a copy has %.0f\n",
+           "GB/s, a copy has %.0f; alone its stages take %.1f, %.1f and %.1f us, which is %.2f "
+           "times at "
+           "most\n",
            width, height, count / seconds[1], count / seconds[0], seconds[0] / seconds[1],
-           bytes / seconds[1] / 1e9, copy / 1e9);
+           bytes / seconds[1] / 1e9, copy / 1e9, us[0], us[1], us[2], sum / longest);
     for (uint32_t i = 0; i < count; i++)
         close_item(&batch, &batch.items[i]);
     CHECK(cudaFree(image));
@@ -206,7 +245,7 @@ static void layers_bench(const struct program *program, uint64_t rows, uint64_t 
     *item = (struct sluice_item){.sizes = {rows, width, layers}, .inputs = {x, weights, bias}};
     item->values[0].integer = 3;
     open_item(&batch, item, batch.out_bytes);
-    measure(&batch, seconds);
+    measure(&batch, seconds, NULL);
     printf(
         "layers, %lu of %lu x %lu, %lu rows: %.2f ms in stages, %.2f on one stream: %.2f times\n",
         layers, width, width, rows, seconds[1] * 1e3, seconds[0] * 1e3, seconds[0] / seconds[1]);
