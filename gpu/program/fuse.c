@@ -242,7 +242,8 @@ int fuse_make(const struct program *program, const struct fuse_class *class, str
             pass.items[pass.count++] = (struct item){program->ops[i].kind, &program->ops[i]};
     }
     if (!program->plain) {
-        rounds_hand(&pass);
+        if (class_rows[class->rows] > MATMUL_ROUNDS_MAX) /* fewer are rounded by their products */
+            rounds_hand(&pass);
         norms_split(&pass);
     }
     int status = items_match(&pass, ret, error);

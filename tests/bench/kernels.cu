@@ -154,7 +154,7 @@ int main(int argc, char **argv)
         if (!strcmp(only, "experts"))
             experts_bench(argc > 2 + f16 ? argv[2 + f16] : "");
         if (!strcmp(only, "formats"))
-            formats_bench("", {1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 512});
+            formats_bench(argc > 2 + f16 ? argv[2 + f16] : "", {1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 512});
         if (!strcmp(only, "adapt"))
             adapt_bench();
         if (!strcmp(only, "copy"))

@@ -71,21 +71,33 @@ __device__ __forceinline__ e4m3_divisor e4m3_divide_by(float scale)
     return {scale, __frcp_rn(scale), scale > 0x1p-100f && scale < 0x1p100f};
 }
 
-__device__ __forceinline__ float e4m3_quotient(float value, const e4m3_divisor &by)
+__device__ __forceinline__ float e4m3_quotient_plain(float value, const e4m3_divisor &by)
 {
-    if (!by.plain)
-        return __fdiv_rn(value, by.scale);
     float first = __fmul_rn(value, by.reciprocal), q = first;
     q = __fmaf_rn(__fmaf_rn(-q, by.scale, value), by.reciprocal, q);
     q = __fmaf_rn(__fmaf_rn(-q, by.scale, value), by.reciprocal, q);
     return fabsf(first) < 0x1p20f ? q : first;
 }
 
+__device__ __forceinline__ float e4m3_quotient(float value, const e4m3_divisor &by)
+{
+    return by.plain ? e4m3_quotient_plain(value, by) : __fdiv_rn(value, by.scale);
+}
+
+/* By divisions: apart, since their code is long and hardly ever run. */
+static __device__ __noinline__ uint32_t e4m3_divide4(float a, float b, float c, float d, float by)
+{
+    return e4m3_round2(__fdiv_rn(a, by), __fdiv_rn(b, by)) |
+           e4m3_round2(__fdiv_rn(c, by), __fdiv_rn(d, by)) << 16;
+}
+
 /* Four numbers of a row, rounded, in order. */
 __device__ __forceinline__ uint32_t e4m3_round4(const float *v, const e4m3_divisor &by)
 {
-    return e4m3_round2(e4m3_quotient(v[0], by), e4m3_quotient(v[1], by)) |
-           e4m3_round2(e4m3_quotient(v[2], by), e4m3_quotient(v[3], by)) << 16;
+    if (!by.plain)
+        return e4m3_divide4(v[0], v[1], v[2], v[3], by.scale);
+    return e4m3_round2(e4m3_quotient_plain(v[0], by), e4m3_quotient_plain(v[1], by)) |
+           e4m3_round2(e4m3_quotient_plain(v[2], by), e4m3_quotient_plain(v[3], by)) << 16;
 }
 
 __device__ __forceinline__ uint2 e4m3_round8(const float (&v)[8], const e4m3_divisor &by)

@@ -44,6 +44,7 @@ static const struct matmul_backend backends[] = {
     {"gated tiles", BF16 | F16, false, gated_tiles_can, tiles_run},
     {"cublaslt", BF16 | F16 | F32, false, lt_can, matmul_lt},
     {"any", BF16 | F16 | F32, false, any_can, matmul_any},
+    {"rounding e4m3", E4M3, true, gemv_rounded_can, gemv_rounded},
     {"scaled e4m3", E4M3, true, matmul_scaled_can, matmul_scaled, true},
     {"small e4m3", E4M3, true, gemv_e4m3_can, gemv_e4m3},
     {"widened e4m3", E4M3, true, matmul_widened_can, matmul_widened},

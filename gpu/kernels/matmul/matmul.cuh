@@ -34,8 +34,11 @@ cudaError_t matmul_lt(const struct matmul_args *args, cudaStream_t stream);
 /* Any shape and dtype, slowly. */
 cudaError_t matmul_any(const struct matmul_args *args, cudaStream_t stream);
 
-/* Weights in e4m3: up to GEMV_ROWS_MAX rows on sm_90; more, whose inputs are rounded, by cuBLASLt;
+/* Weights in e4m3: up to MATMUL_ROUNDS_MAX rows that are rounded on the way, on sm_90, and up to
+ * GEMV_ROWS_MAX; more, whose inputs are rounded, by cuBLASLt;
  * more that are not, through 16 bits; any shape, slowly. */
+bool gemv_rounded_can(const struct matmul_args *args);
+cudaError_t gemv_rounded(const struct matmul_args *args, cudaStream_t stream);
 bool gemv_e4m3_can(const struct matmul_args *args);
 cudaError_t gemv_e4m3(const struct matmul_args *args, cudaStream_t stream);
 bool matmul_scaled_can(const struct matmul_args *args);

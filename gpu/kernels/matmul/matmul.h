@@ -6,9 +6,9 @@
  * by a kernel of our own, whose bits do not depend on the row's neighbours; more by cuBLASLt with
  * the workspace given here, or by ours where that was timed to be faster (cublaslt_tune.h), but
  * gate and up that are activated, by two of our own (matmul_gated.cu up to MATMUL_GATED_MAX rows,
- * matmul_tiles.cu above MATMUL_APART_MAX). Weights in e4m3: up to 16 rows of rounded inputs by one
- * of our own (of blocks MATMUL_ROUNDS_MAX by another, which has GEMV_ROWS_MAX where inputs stay as
- * they are); more by cuBLASLt. In whole numbers: up to MATMUL_WHOLE_MAX rows by three of our own.
+ * matmul_tiles.cu above MATMUL_APART_MAX). Weights in e4m3: up to MATMUL_ROUNDS_MAX rows
+ * of rounded inputs by one of our own that rounds them, up to 16 by another; inputs as they are up
+ * to GEMV_ROWS_MAX by a third; more by cuBLASLt. In whole numbers: up to MATMUL_WHOLE_MAX rows by three of our own.
  *
  * The output is the partial sum of this rank where the weight is sharded along k; bias is then
  * given on one rank only.
@@ -27,7 +27,7 @@
 #include "gpu/kernels/common/kernel.h"
 
 #define GEMV_ROWS_MAX 16
-#define MATMUL_ROUNDS_MAX 2  /* rows whose inputs the product of few rows rounds itself: e4m3 */
+#define MATMUL_ROUNDS_MAX 2  /* rows whose inputs the product rounds itself: e4m3 */
 #define MATMUL_WHOLE_MAX 512 /* rows that are multiplied with whole numbers as they are */
 #define MATMUL_GATED_MAX 256
 #define MATMUL_APART_MAX 320 /* above that, up to so many rows gate and up are not activated */

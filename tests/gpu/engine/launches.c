@@ -541,6 +541,22 @@ static bool scaled_can(const struct matmul_args *a)
            (a->hands.rounding == ROUNDING_NONE ? !a->norm_out.weight : one && what);
 }
 
+/* Of e4m3 that rounds its inputs itself (gemv_rounded.cu). */
+static bool rounding_can(const struct matmul_args *a)
+{
+    const struct weight *w = &a->w;
+    bool blocks = w->scales.k == 128 && w->scales.n == 128 && w->input.group == 128 &&
+                  w->input.rounding == ROUNDING_GROUP;
+    bool outer = !w->scales.k && w->scales.n <= 1 &&
+                 (w->input.rounding == ROUNDING_TOKEN || w->input.rounding == ROUNDING_STATIC);
+    bool norms = a->norm_out.weight || a->norm_in.squares;
+    bool handed = !a->norm_out.weight || (a->adds && !a->gated && !a->activates);
+    return w->format == FORMAT_E4M3 && (blocks || outer) && w->k % 16 == 0 && w->k <= 16384 &&
+           w->n % (a->gated ? 64 : 16) == 0 && a->rows.max <= MATMUL_ROUNDS_MAX &&
+           !(a->gated && a->activates) && (!a->adds || a->y_dtype == DTYPE_F32) && handed &&
+           (!norms || (a->x_dtype == DTYPE_BF16 && (!a->norm_in.squares || w->k <= 8192)));
+}
+
 /* The scales and zeros too: at them a product would read beside what was loaded. */
 cudaError_t op_repack(const struct weight *w, cudaStream_t stream)
 {
@@ -582,7 +598,7 @@ bool matmul_fuses(const struct matmul_args *args)
     if (args->x_rounded || args->hands.rounding != ROUNDING_NONE)
         return scaled_can(args);
     return (plain && (!args->adds || args->y_dtype == DTYPE_F32)) || small_can(args) ||
-           gated_can(args) || whole_can(args);
+           gated_can(args) || whole_can(args) || rounding_can(args);
 }
 
 cudaError_t op_matmul(const struct matmul_args *a, cudaStream_t stream)

@@ -42,6 +42,10 @@ static const struct shape shapes[] = {
     {1, 136, 4096, 1, 0, ROUNDING_NONE, 0, DTYPE_BF16, false, E4M3, false, false, NOTHING},
     {13, 72, 1536, 1, 128, ROUNDING_NONE, 0, DTYPE_F16, true, E4M3, false, false, NOTHING},
     {5, 80, 2048, 1, 0, ROUNDING_NONE, 0, DTYPE_BF16, false, E4M3, false, false, GATED},
+    /* Where a block of sm_90 has several tiles, whose steps are more than its ring's stages. */
+    {2, 17024, 2048, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, GATED},
+    {1, 8576, 1664, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, E4M3, false, false, NOTHING},
+    {1, 4096, 9216, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, ADDS},
     /* More rows: by cuBLASLt, scaled behind it or by it; through 16 bits; shapes it refuses. */
     {17, 256, 1024, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, ADDS},
     {33, 512, 512, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, E4M3, false, false, GATED},
@@ -196,8 +200,9 @@ static double scale_of(const struct shape *s, const struct product *p, uint32_t 
  * they have summed until 128 of k are added up. */
 static bool by_library(const struct shape *s)
 {
-    bool eight = (s->rounding == ROUNDING_TOKEN || s->rounding == ROUNDING_STATIC) && !s->scale_k &&
-                 s->n % 16 == 0 && s->k % 16 == 0;
+    bool outer = !s->scale_k && s->rounding != ROUNDING_GROUP;
+    bool blocks = s->scale_k == 128 && s->scale_n == 128 && s->group == 128;
+    bool eight = (outer || blocks) && s->n % 16 == 0 && s->k % 16 == 0;
     uint32_t own = s->rounding == ROUNDING_NONE ? GEMV_ROWS_MAX : eight ? 0 : MATMUL_ROUNDS_MAX;
     return rig_kernels_wait && s->rows > own && s->x != DTYPE_F32;
 }
