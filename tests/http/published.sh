@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Answers and events of /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings and /v1/models against OpenAI's published
 # types (published_check.py), by a daemon of BUILD with a model of random weights: tests/http/published.sh BUILD [DESCRIPTION]
-# The types are the openai package's, of 2.x and of its newest. DESCRIPTION, or the variable OPENAI_DESCRIPTION: openapi.json of the
-# repository openai/openai-openapi, which is checked against, too. 77, with the reason, where a package cannot be had.
+# The types are the openai package's, of 2.x and of its newest. DESCRIPTION: openapi.json of the repository openai/openai-openapi, which is
+# checked against, too; when not given, described.json, what described.py keeps of it. 77, with the reason, where a package cannot be had.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?tests/http/published.sh BUILD [DESCRIPTION]}" && pwd) || exit 2
-description=${2:-${OPENAI_DESCRIPTION:-}}
+description=${2:-$here/described.json}
 scratch=$(mktemp -d)
 daemon=
 cleanup() {
@@ -30,7 +30,7 @@ done
 code=0
 for name in clients newest; do
     with=() # jsonschema is among clients' packages alone
-    [ -z "$description" ] || [ $name != clients ] || with=("$description")
+    [ $name != clients ] || with=("$description")
     if environment=$("$here/../python/environment.sh" "$build" $name); then
         timeout 240 "$environment/bin/python" "$here/published_check.py" "$url" "$key" "${with[@]}" || exit 1
     else

@@ -1,8 +1,9 @@
 """Answers against what OpenAI publishes: published_check.py URL KEY [DESCRIPTION]
 
 Every answer and every event of a stream is read strictly into the types of the openai package, which are made from OpenAI's
-description, and what those do not know must stand in OURS. With DESCRIPTION, that openapi.json itself (of the repository
-openai/openai-openapi), they are validated against its schemas, too, by the package jsonschema. The daemon at URL serves a model of random weights with tests/http/templates/tools.jinja. Prints each
+description, and what those do not know must stand in OURS. With DESCRIPTION, openapi.json of the repository
+openai/openai-openapi or described.json, what described.py keeps of it, they are validated against its schemas, too, by the
+package jsonschema. The daemon at URL serves a model of random weights with tests/http/templates/tools.jinja. Prints each
 check; exit 1 if one fails.
 """
 import json
