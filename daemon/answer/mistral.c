@@ -4,8 +4,9 @@
 
 #include "daemon/answer/answer_reader.h"
 #include "daemon/answer/call_format.h"
+#include "daemon/answer/call_list.h"
 
-enum { BEFORE, LIST, OBJECT, BEHIND, NAME, NUMBER, SPACE, ARGUMENTS };
+enum { BEFORE = CALL_LIST_STATES, NAME, NUMBER, SPACE, ARGUMENTS };
 
 static void begin(struct answer_reader *reader)
 {
@@ -19,30 +20,6 @@ static void give_up(struct answer_reader *reader, char byte)
 {
     answer_reader_hold(reader, byte);
     answer_reader_no_call(reader);
-}
-
-/* ---- a list ------------------------------------------------------------------------------------
- */
-
-static void list_byte(struct answer_reader *reader, char byte)
-{
-    if (reader->call_state == OBJECT) {
-        if (answer_reader_object(reader, byte))
-            reader->call_state = BEHIND;
-    } else if (json_scan_space(byte)) {
-        answer_reader_hold(reader, byte);
-    } else if (reader->call_state == LIST && byte == '{') {
-        reader->call_state = OBJECT;
-        answer_reader_open(reader);
-        answer_reader_object(reader, byte);
-    } else if (reader->call_state == BEHIND && (byte == ',' || byte == ']')) {
-        reader->held.length = 0;
-        reader->call_state = LIST;
-        if (byte == ']')
-            answer_reader_behind(reader);
-    } else {
-        give_up(reader, byte);
-    }
 }
 
 /* ---- a name and its arguments ------------------------------------------------------------------
@@ -133,9 +110,9 @@ static void byte(struct answer_reader *reader, char byte)
             answer_reader_hold(reader, byte);
             return;
         }
-        reader->call_state = byte == '[' ? LIST : NAME;
+        reader->call_state = NAME;
         if (byte == '[')
-            answer_reader_hold(reader, byte);
+            call_list_begin(reader, byte);
         else
             name_byte(reader, byte);
         return;
@@ -157,7 +134,7 @@ static void byte(struct answer_reader *reader, char byte)
         argument_byte(reader, byte);
         return;
     default:
-        list_byte(reader, byte);
+        call_list_byte(reader, byte);
     }
 }
 

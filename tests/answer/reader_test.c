@@ -12,6 +12,8 @@
 #define LLAMA "<|start_header_id|> \"parameters\": "
 #define MISTRAL "[TOOL_CALLS]"
 #define NAMED "[TOOL_CALLS][ARGS]"
+#define GRANITE "respond with <|tool_call|> and a list"
+#define PHI "functools[...]"
 #define HARMONY "<|channel|>analysis<|message|><|end|>"
 #define CHANNEL "\xff<|channel|>"
 #define MESSAGE "\xff<|message|>"
@@ -98,6 +100,24 @@ static const struct example examples[] = {
     EXAMPLE(NAMED, "[TOOL_CALLS]f[ARGS]{\"x\": {}}[TOOL_CALLS]g{}", "[f]({\"x\": {}})[g]({})"),
     EXAMPLE(NAMED, "[TOOL_CALLS]f[ARGS]{\"x\": ", "[f]({\"x\": )"),
     EXAMPLE(NAMED, "[TOOL_CALLS]f[ARGS]no", "C([TOOL_CALLS]f[ARGS]no)"),
+    EXAMPLE(GRANITE,
+            "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"x\": [1]}}, {\"name\": \"g\", "
+            "\"arguments\": {}}]\n",
+            "[f]({\"x\": [1]})[g]({})"),
+    EXAMPLE(GRANITE,
+            "so\n\xff<|tool_call|> [ {\"arguments\": {}} ] \xff<|tool_call|>[{\"name\":\"f\"}]",
+            "C(so\n [ {\"arguments\": {}} ])[f]({})", .special = true),
+    EXAMPLE(GRANITE, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"x\": \"a",
+            "[f]({\"x\": \"a)"),
+    EXAMPLE(GRANITE, "<|tool_call|>{\"name\": \"f\"}", "C(<|tool_call|>{\"name\": \"f\"})"),
+    EXAMPLE(GRANITE, "<|tool_call|>no [{\"name\": \"f\"}]",
+            "C(<|tool_call|>no [{\"name\": \"f\"}])"),
+    EXAMPLE(GRANITE, "\xff<|tool_call|>[\xff<|tool_call|>[{\"name\": \"f\"}\n] so",
+            "C([)[f]({})C( so)", .special = true),
+    EXAMPLE(GRANITE, "<|tool_call|>[]", "C(<|tool_call|>[])"),
+    EXAMPLE(PHI, "functools[{\"name\": \"f\", \"arguments\": {\"x\": 1}}] so",
+            "[f]({\"x\": 1})C( so)"),
+    EXAMPLE(PHI, "of functools, and functools[1]", "C(of functools, and functools[1])"),
     EXAMPLE(THINKS, "<think>\nso it is\n</think>\n\nyes", "R(so it is)C(yes)"),
     EXAMPLE(THINKS, "\nso it\nis\n</think>\n\nyes\n", "R(so it\nis)C(yes\n)", .thinks = true),
     EXAMPLE(THINKS, "so </thin", "R(so </thin)", .thinks = true),
@@ -224,6 +244,10 @@ static const char *const pieces[] = {"<tool_call>",
                                      "[TOOL_CALLS]",
                                      "[ARGS]",
                                      "[CALL_ID]",
+                                     "<|tool_call|>",
+                                     "\xff<|tool_call|>",
+                                     "functools",
+                                     "functools[{\"name\": \"f\"",
                                      "\xff<tool_call>",
                                      "\xff</tool_call>",
                                      "\xff<think>",
@@ -288,14 +312,16 @@ static size_t draw_text(uint64_t *state, char *text)
 
 START_TEST(drawn_answers_say_the_same_however_they_are_cut)
 {
-    static const char *const templates[] = {
-        HERMES THINKS, LLAMA THINKS, MISTRAL THINKS, NAMED THINKS, HERMES, LLAMA, HARMONY};
+    static const char *const templates[] = {HERMES THINKS, LLAMA THINKS,   MISTRAL THINKS,
+                                            NAMED THINKS,  GRANITE THINKS, PHI THINKS,
+                                            HERMES,        LLAMA,          HARMONY};
+    const size_t count = sizeof(templates) / sizeof(templates[0]);
     uint64_t state = 1;
     char text[24 * 32];
     for (unsigned round = 0; round < 20000; round++) {
         struct answer_script script;
         uint64_t kind = draw(&state), cuts = draw(&state) | 1;
-        answer_script_make(&script, templates[kind % 7], kind >> 3 & 1);
+        answer_script_make(&script, templates[(kind >> 8) % count], kind >> 3 & 1);
         script.thinks = script.form.reasoning && (kind >> 4 & 1);
         script.names = kind >> 5 & 1 ? "f\0" : NULL;
         size_t length = draw_text(&state, text);
@@ -321,6 +347,8 @@ START_TEST(a_template_says_how_calls_are_written)
                  {LLAMA, "llama3"},
                  {MISTRAL, "mistral"},
                  {NAMED, "mistral, named"},
+                 {GRANITE, "granite"},
+                 {PHI, "phi4-mini"},
                  {"<tool_call>\n<function=", NULL},
                  {"<tool_call>{{ name }}<arg_key>", NULL},
                  {"{{ messages }}", NULL}};

@@ -17,10 +17,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char *const templates[] = {
         "<tool_call><think></think>", "<|start_header_id|>\"parameters\": <think></think>",
         "[TOOL_CALLS][THINK][/THINK]", "[TOOL_CALLS][ARGS][THINK][/THINK]"};
+    static const char *const more[] = {"<|channel|><|message|>", "<|tool_call|><think></think>",
+                                       "functools[<think></think>", "<|channel|><|message|>"};
     struct answer_script script;
     if (size < 2)
         return 0;
-    const char *from = data[0] >> 6 & 1 ? "<|channel|><|message|>" : templates[data[0] & 3];
+    const char *from = templates[data[0] & 3];
+    if (data[0] >> 6 & 1) /* of these, the further ones */
+        from = more[data[0] & 3];
     answer_script_make(&script, from, data[0] >> 2 & 1);
     script.thinks = data[0] >> 3 & 1;
     script.tools = !(data[0] >> 4 & 1);

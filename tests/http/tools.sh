@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 # shellcheck disable=SC2034
 build=${1:-.build/release}
 rounds=${2:-2}
-forms=${3:-4}
+forms=${3:-6}
 python3 -c '' 2> /dev/null || { echo "SKIPPED: no python3"; exit 77; }
 # shellcheck source=tests/demo/daemon.sh
 source tests/demo/daemon.sh
@@ -24,3 +24,5 @@ form '<tool_call>'
 form '<|start_header_id|>' '"parameters": '
 form '[TOOL_CALLS]'
 form '[TOOL_CALLS] [ARGS]'
+form '<|tool_call|>'
+form 'functools['
