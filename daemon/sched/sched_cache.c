@@ -351,14 +351,28 @@ static void stand_on(struct sched *sched, struct seq *seq, uint32_t node, uint32
     seq->cache.node = node;
 }
 
+/* Whether it may name a block behind the parent. Who stands on nothing began with pins, whose nodes
+ * may have been given up and made again by others, of blocks of theirs. */
+static bool may_follow(struct sched *sched, const struct seq *seq, uint32_t parent, uint32_t index)
+{
+    if (seq->cache.node != CACHE_NONE ||
+        (seq->phase != PHASE_PREFILL && seq->phase != PHASE_DECODE))
+        return true;
+    for (uint32_t node = parent; node != CACHE_NONE; node = sched->cache.nodes[node].parent)
+        if (!is_own(sched, seq, node, --index))
+            return false;
+    return true;
+}
+
 static void name_next(struct sched *sched, struct seq *seq)
 {
     struct seq_cache *cache = &seq->cache;
     struct cache_names names = names_of(seq);
     uint32_t index = cache->named, parent = CACHE_NONE;
     reach_names(sched, seq, index + 1);
-    if (index > 0 &&
-        (parent = cache_find(&sched->cache, cache_name_of(&names, index - 1))) == CACHE_NONE) {
+    if (index > 0)
+        parent = cache_find(&sched->cache, cache_name_of(&names, index - 1));
+    if (index > 0 && (parent == CACHE_NONE || !may_follow(sched, seq, parent, index))) {
         drop_made(sched, cache);
         return;
     }

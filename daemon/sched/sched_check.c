@@ -164,6 +164,19 @@ static const char *check_reading(const struct sched *sched)
     return "";
 }
 
+/* Else what nobody computes with could not be given up, since the sequence stands behind it. */
+static bool holds_what_it_stands_on(const struct sched *sched, const struct seq *seq)
+{
+    const struct kv_table *table = &sched->tables[seq->slot];
+    for (uint32_t node = seq->cache.node; node != CACHE_NONE; node = sched->cache.nodes[node].parent)
+        for (uint32_t g = 0; g < sched->kv.group_count; g++)
+            if (sched->kv.group[g].window == 0 &&
+                cache_block(&sched->cache, node, g) !=
+                    table->group[g].blocks[sched->cache.nodes[node].depth])
+                return false;
+    return true;
+}
+
 static const char *check_cached(const struct sched *sched)
 {
     const struct list *lists[] = {&sched->prefill, &sched->decode};
@@ -174,6 +187,8 @@ static const char *check_cached(const struct sched *sched)
             uint32_t node = seq->cache.node;
             if (node != CACHE_NONE && sched->cache.nodes[node].users == 0)
                 return "a sequence stands on a cached block that may be dropped";
+            if (!holds_what_it_stands_on(sched, seq))
+                return "a sequence stands on cached blocks that it does not hold";
             if (seq->cache.found * sched->kv.block_tokens >= seq->prefill_len)
                 return "a sequence computes nothing";
         }

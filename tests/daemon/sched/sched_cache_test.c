@@ -522,6 +522,32 @@ START_TEST(results_of_one_prompt_begin_with_what_is_cached)
 }
 END_TEST
 
+/* The prompt's nodes are given up while a result of it waits, and another computes it again: the
+ * result begins with blocks that the cache has not, and leaves nothing behind those that it has,
+ * which nobody could give up then. */
+START_TEST(results_leave_nothing_behind_blocks_of_others)
+{
+    struct fake_shape shape = shape_of(1 + (uint32_t)_i);
+    struct fake_options options = prompt_of(1, 100, 1), other = options;
+    shape.slots_max = 1;
+    rig_open_cached(&rig, &shape, 1, "salt");
+    options.n = 2;
+    other.priority = 1;
+    uint32_t first = rig_add(&rig, &options);
+    options.max_tokens = 60;
+    struct seq *second = rig.seqs[rig_add_result(&rig, &options, first)];
+    while (rig.ended_count == 0)
+        ck_assert(rig_submit(&rig) && rig_complete(&rig));
+    ck_assert(second->siblings->pinned);
+    sched_cache_give_up(&rig.sched);
+    uint32_t again = rig_add(&rig, &other);
+    finish();
+    ck_assert_uint_eq(rig.seqs[again]->cached, 0);
+    ck_assert_uint_eq(rig.stats.prompt_tokens_shared_total, 96);
+    close_all();
+}
+END_TEST
+
 /* Whoever named it: who finds what is no number would find it again and again. */
 START_TEST(what_is_no_number_goes_whoever_left_it)
 {
@@ -563,6 +589,7 @@ Suite *sched_cache_suite(void)
     tcase_add_loop_test(tcase, cached_blocks_are_moved_and_found, 0, 2);
     tcase_add_loop_test(tcase, a_block_that_several_hold_is_moved_for_all, 0, 2);
     tcase_add_test(tcase, what_is_no_number_is_not_kept);
+    tcase_add_loop_test(tcase, results_leave_nothing_behind_blocks_of_others, 0, 2);
     tcase_add_test(tcase, what_is_no_number_goes_whoever_left_it);
     tcase_add_test(tcase, looking_for_names_costs_a_step_little);
     tcase_add_loop_test(tcase, results_of_one_prompt_begin_with_what_is_cached, 0, 2);
