@@ -274,15 +274,29 @@ void sched_share_undo(struct sched *sched, struct seq *seq)
 /* ---- its memory --------------------------------------------------------------------------------
  */
 
-/* Memory that nobody but the pins holds, or the cache. */
+/* Prompts that begin alike have pins at the same blocks, which the first had from the cache. */
+static uint32_t pins_at(const struct sched *sched, uint32_t g, uint32_t index, uint32_t block)
+{
+    uint32_t count = 0;
+    list_each(link, &sched->shares)
+    {
+        const struct kv_run *run = &container_of(link, struct sched_share, link)->pins.group[g];
+        count += index >= run->first && index < run->end && run->blocks[index] == block;
+    }
+    return count;
+}
+
+/* Memory that nobody but pins holds, or the cache. */
 static bool holds_alone(const struct sched *sched, const struct sched_share *share)
 {
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {
         const struct kv_run *run = &share->pins.group[g];
-        for (uint32_t i = run->first; i < run->end; i++)
-            if (sched->kv.group[g].references[run->blocks[i]] ==
-                1 + sched->kv.group[g].kept[run->blocks[i]])
+        for (uint32_t i = run->first; i < run->end; i++) {
+            uint32_t block = run->blocks[i], kept = sched->kv.group[g].kept[block];
+            uint32_t references = sched->kv.group[g].references[block];
+            if (references == 1 + kept || references == pins_at(sched, g, i, block) + kept)
                 return true;
+        }
     }
     return false;
 }

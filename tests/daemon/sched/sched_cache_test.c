@@ -548,6 +548,36 @@ START_TEST(results_leave_nothing_behind_blocks_of_others)
 }
 END_TEST
 
+/* Results of two requests with one prompt hold the same blocks for those that wait: no sequence has
+ * them, and they are given up for one that lacks memory. */
+START_TEST(two_that_begin_alike_hold_nothing_back)
+{
+    struct fake_shape shape = shape_of(1);
+    struct fake_options options = prompt_of(1, 100, 1), other = prompt_of(2, 100, 4);
+    struct fake_options long_one = prompt_of(3, 4, 12);
+    shape.slots_max = 2;
+    rig_open_cached(&rig, &shape, 1, "salt");
+    fake_knobs(rig.engine)->slabs_max = 2; /* 16 blocks */
+    long_one.priority = options.n = 2;
+    rig_add(&rig, &long_one); /* which leaves one slot to the others */
+    for (int i = 0; i < 2; i++) {
+        options.priority = 2;
+        uint32_t first = rig_add(&rig, &options);
+        options.priority = 0;
+        rig_add_result(&rig, &options, first);
+    }
+    while (rig.ended_count < 2)
+        ck_assert(rig_submit(&rig) && rig_complete(&rig));
+    other.priority = 1;
+    struct seq *last = add(&other);
+    const uint32_t *pinned = rig.seqs[2]->siblings->pins.group[0].blocks;
+    ck_assert_uint_eq(rig.sched.kv.group[0].references[pinned[0]], 1 + 2); /* the cache and both */
+    finish();
+    ck_assert_int_eq(last->finish, FINISH_LENGTH);
+    close_all();
+}
+END_TEST
+
 /* Whoever named it: who finds what is no number would find it again and again. */
 START_TEST(what_is_no_number_goes_whoever_left_it)
 {
@@ -590,6 +620,7 @@ Suite *sched_cache_suite(void)
     tcase_add_loop_test(tcase, a_block_that_several_hold_is_moved_for_all, 0, 2);
     tcase_add_test(tcase, what_is_no_number_is_not_kept);
     tcase_add_loop_test(tcase, results_leave_nothing_behind_blocks_of_others, 0, 2);
+    tcase_add_test(tcase, two_that_begin_alike_hold_nothing_back);
     tcase_add_test(tcase, what_is_no_number_goes_whoever_left_it);
     tcase_add_test(tcase, looking_for_names_costs_a_step_little);
     tcase_add_loop_test(tcase, results_of_one_prompt_begin_with_what_is_cached, 0, 2);
