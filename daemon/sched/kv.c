@@ -203,6 +203,41 @@ static void block_free(struct kv_group *group, uint32_t block)
         group->free++;
 }
 
+static void retire(struct kv *kv, struct kv_group *group, uint32_t block)
+{
+    uint64_t step = group->touched[block];
+    assert(step - kv->completed < KV_STEPS);
+    uint32_t *first = &group->retired_first[step % KV_STEPS];
+    group->next[block] = *first;
+    *first = block;
+    group->retired++;
+}
+
+/* Those of slabs that are being emptied stay where they are. */
+static uint32_t *retired_open(struct kv_group *group, uint64_t step)
+{
+    uint32_t *at = &group->retired_first[step % KV_STEPS];
+    while (*at != KV_NONE && group->slab[*at / group->slab_blocks].closed)
+        at = &group->next[*at];
+    return at;
+}
+
+uint32_t kv_take_retired(struct kv *kv, uint32_t group)
+{
+    struct kv_group *of = &kv->group[group];
+    for (uint64_t step = kv->completed + 1; of->retired > 0 && step < kv->completed + KV_STEPS;
+         step++) {
+        uint32_t *at = retired_open(of, step), block = *at;
+        if (block == KV_NONE)
+            continue;
+        *at = of->next[block];
+        of->retired--;
+        of->references[block] = 1;
+        return block;
+    }
+    return KV_NONE;
+}
+
 /* One reference more, or less, of a block that has so many then. */
 static void count_alone(struct kv_group *group, uint32_t block, int change)
 {
@@ -231,10 +266,12 @@ void kv_put_back(struct kv *kv, uint32_t group, uint32_t block)
 {
     struct kv_group *of = &kv->group[group];
     assert(of->references[block] > 0);
-    if (--of->references[block] == 0)
-        block_free(of, block);
-    else
+    if (--of->references[block] > 0)
         count_alone(of, block, -1);
+    else if (of->touched[block] > kv->completed) /* it was taken before it was free */
+        retire(kv, of, block);
+    else
+        block_free(of, block);
 }
 
 void kv_move(struct kv *kv, uint32_t group, uint32_t from, uint32_t to)
@@ -274,16 +311,10 @@ void kv_retire(struct kv *kv, uint32_t group, uint32_t block, uint64_t step)
         count_alone(of, block, -1);
         return;
     }
-    step = of->touched[block];
-    if (step <= kv->completed) {
+    if (of->touched[block] <= kv->completed)
         block_free(of, block);
-        return;
-    }
-    assert(step - kv->completed < KV_STEPS);
-    uint32_t *first = &of->retired_first[step % KV_STEPS];
-    of->next[block] = *first;
-    *first = block;
-    of->retired++;
+    else
+        retire(kv, of, block);
 }
 
 void kv_moved(struct kv *kv, uint32_t group, uint32_t from, uint32_t to, uint64_t step)

@@ -6,7 +6,8 @@
  *
  * Life of a block: free -> held (references >= 1) -> retired, when the last reference goes while a
  * step that may touch it is in flight -> free. Retired blocks are chained per step and become free
- * when that step has ended. Each table that names a block has a reference: sequences of one prompt
+ * when that step has ended; a step behind that one may write to them before, as steps run in order.
+ * Each table that names a block has a reference: sequences of one prompt
  * hold its blocks together (sched_share.c), and the prefix cache (cache.h) keeps blocks when nobody
  * else does. A block with several is not written: it lies wholly below what all of them have
  * computed. Who gives a block up may have a step in flight that touches it; the block remembers the
@@ -70,6 +71,8 @@ void kv_destroy(struct kv *kv);
 
 /* A block with one reference, or KV_NONE. */
 uint32_t kv_take(struct kv *kv, uint32_t group);
+/* One that is retired: for steps alone, which come behind those that touch it, not for copies. */
+uint32_t kv_take_retired(struct kv *kv, uint32_t group);
 /* One more reference to a block that is held. */
 void kv_share(struct kv *kv, uint32_t group, uint32_t block);
 /* A reference for the cache, which has at most one to a block; and it gives that up. */

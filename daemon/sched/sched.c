@@ -232,12 +232,17 @@ static void end_too_many(struct sched *sched, struct seq *seq, time_us now_us)
 
 void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
 {
+    uint32_t yield;
     assert(seq->prompt_len > 0 &&
            (seq->params.job != JOB_GENERATE || seq->sampling.max_tokens > 0));
     assert(sched_final_len(seq) <= sched->limits.context_max);
     sched->now_us = now_us;
     seq->order = sched->order_next++;
     seq->prefill_len = seq->params.job == JOB_GENERATE ? seq->prompt_len : sched_final_len(seq);
+    if (sched_below(sched, seq, &yield) > 0) {
+        sched->above_us = now_us;
+        sched->above_level = sched_level(seq);
+    }
     sched_share_join(sched, seq);
     sched_cache_join(seq);
     sched_wait(sched, seq);

@@ -125,13 +125,15 @@ void sched_fetch_plan(struct sched *sched, struct sched_copies *copies, time_us 
         sched_make_places(sched, now_us); /* else it would start at once, and compute it all */
     struct seq *seq = sched->tier.node_count > 0 ? sched_share_next(sched) : NULL;
     if (seq == NULL || seq->cache.fetched || !seq_finds(seq) || sched->slots_free_count == 0 ||
-        !sched_can_start(sched, seq, promised, now_us))
+        !sched_can_start(sched, seq, promised, true, now_us))
         return;
     uint32_t hit = sched_cache_hit(sched, seq), run = run_of(sched, seq, hit);
     if (run == 0 || hit < seq->cache.fetch_end || !pays(sched, run)) {
         seq->cache.fetched = true;
         return;
     }
+    if (!sched_can_start(sched, seq, promised, false, now_us))
+        return; /* copies do not wait for steps in flight */
     copies->behind = seq->cache.hit_node;
     if (copies->behind != CACHE_NONE)
         cache_pin(&sched->cache, copies->behind, now_us);
@@ -186,6 +188,11 @@ void sched_fetch_ended(struct sched *sched, struct sched_copies *copies, bool go
     if (copies->seq != NULL)
         copies->seq->cache.fetching = false;
     copies->seq = NULL;
+}
+
+bool sched_fetch_may(const struct sched *sched, const struct seq *seq)
+{
+    return sched->tier.node_count > 0 && seq_finds(seq) && !seq->cache.fetched;
 }
 
 bool sched_fetch_comes(struct sched *sched, struct seq *seq)

@@ -104,9 +104,10 @@ void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *p
  * in flight still hold are there or not. */
 uint64_t sched_lacks(struct sched *sched, struct seq *seq, uint32_t g, uint64_t promised,
                      bool retired_too, time_us now_us);
-/* Whether there are blocks for the whole prompt, beside what is promised to others. */
+/* Whether there are blocks for the whole prompt, beside what is promised to others; retired ones
+ * among them, or free ones alone, as copies want them. */
 bool sched_can_start(struct sched *sched, struct seq *seq, const uint64_t *promised,
-                     time_us now_us);
+                     bool retired_too, time_us now_us);
 void sched_plan_moves(struct sched *sched, struct sched_step *step);
 void sched_undo_moves(struct sched *sched, struct sched_step *step);
 
@@ -211,6 +212,8 @@ void sched_fetch_ended(struct sched *sched, struct sched_copies *copies, bool go
 /* Of what it would not find by now, positions that a copy spares it, each less what it takes beside
  * one that is computed. */
 uint32_t sched_fetch_expect(struct sched *sched, struct seq *seq, uint32_t hit);
+/* Whether it is still to be seen if anything is copied for it. */
+bool sched_fetch_may(const struct sched *sched, const struct seq *seq);
 /* What it would need next is being copied for another. */
 bool sched_fetch_comes(struct sched *sched, struct seq *seq);
 void sched_fetch_leave(struct sched *sched, const struct seq *seq); /* it ends */

@@ -102,8 +102,11 @@ uint32_t sched_reach(struct sched *sched, struct sched_step *step, struct seq *s
         if (run->end >= wanted)
             return length;
         uint32_t block = KV_NONE;
-        if (step->plan.append_count < sched->limits.appends_max)
+        if (step->plan.append_count < sched->limits.appends_max) {
             block = sched_take_block(sched, behind, now_us);
+            if (block == KV_NONE)
+                block = kv_take_retired(&sched->kv, behind);
+        }
         if (block == KV_NONE)
             return sched_min(length, run->end * sched->kv.block_tokens);
         step->appends[step->plan.append_count++] = (struct gpu_append){
@@ -162,11 +165,13 @@ void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *p
 }
 
 /* Those that go on need a block each, soon. Of those below one that takes their places somebody
- * gives his up then, as for any block that decode rows lack. */
-static uint32_t soon(const struct sched *sched, const struct seq *seq)
+ * gives his up then, as for any block that decode rows lack; but what they lack for the step that
+ * is planned they take before anybody starts. */
+static uint32_t soon(const struct sched *sched, const struct seq *seq, uint32_t g)
 {
-    uint32_t yield, below = sched_below(sched, seq, &yield);
-    return sched->slot_count - (yield > 0 || seq->place_made ? below : 0);
+    uint32_t yield, below = sched_below(sched, seq, &yield), now = decode_need(sched, g);
+    uint32_t rows = sched->slot_count - (yield > 0 || seq->place_made ? below : 0);
+    return rows > now ? rows : now;
 }
 
 uint64_t sched_lacks(struct sched *sched, struct seq *seq, uint32_t g, uint64_t promised,
@@ -178,16 +183,17 @@ uint64_t sched_lacks(struct sched *sched, struct seq *seq, uint32_t g, uint64_t 
     all -= sched_min(all, sched_share_blocks(sched, seq, g));
     if (may_grow(sched, g, now_us))
         there += (uint64_t)(group->slabs_max - group->slabs) * group->slab_blocks;
-    uint64_t need = all + promised + soon(sched, seq);
+    uint64_t need = all + promised + soon(sched, seq, g);
     return need > there ? need - there : 0;
 }
 
-bool sched_can_start(struct sched *sched, struct seq *seq, const uint64_t *promised, time_us now_us)
+bool sched_can_start(struct sched *sched, struct seq *seq, const uint64_t *promised,
+                     bool retired_too, time_us now_us)
 {
     if (sched->slot_count == 0)
         return true;
     for (uint32_t g = 0; g < sched->kv.group_count; g++)
-        if (sched_lacks(sched, seq, g, promised[g], false, now_us) > 0)
+        if (sched_lacks(sched, seq, g, promised[g], retired_too, now_us) > 0)
             return false;
     return true;
 }

@@ -89,7 +89,7 @@ void sched_make_way(struct sched *sched, time_us now_us)
     const uint64_t promised[GPU_GROUPS_MAX] = {0};
     struct seq *first = sched_share_next(sched), *seq = NULL;
     if (first == NULL || !first->owed || first->way_made ||
-        (sched->slots_free_count > 0 && sched_can_start(sched, first, promised, now_us)))
+        (sched->slots_free_count > 0 && sched_can_start(sched, first, promised, true, now_us)))
         return;
     first->way_made = true;
     for (int sink = 1; sink >= 0 && !seq; sink--)

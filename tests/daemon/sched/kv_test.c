@@ -74,6 +74,36 @@ START_TEST(a_retired_block_is_free_only_when_its_step_has_ended)
 }
 END_TEST
 
+/* For a step behind those that touch it; and given back it is free no sooner than it would be. */
+START_TEST(a_retired_block_may_be_taken_for_a_step)
+{
+    open_kv(2, 1, 0);
+    kv_slab_add(&kv, 0, 0);
+    uint32_t a = kv_take(&kv, 0), b = kv_take(&kv, 0);
+    ck_assert_uint_eq(kv_take_retired(&kv, 0), KV_NONE);
+    kv_retire(&kv, 0, a, 2);
+    kv_retire(&kv, 0, b, 1);
+    kv_slab_close(&kv, 0, 0);
+    ck_assert_uint_eq(kv_take_retired(&kv, 0), KV_NONE);
+    kv_slab_open(&kv, 0, 0);
+    ck_assert_uint_eq(kv_take_retired(&kv, 0), b);
+    ck_assert_uint_eq(kv_take_retired(&kv, 0), a);
+    ck_assert_uint_eq(kv_take_retired(&kv, 0), KV_NONE);
+    ck_assert_uint_eq(kv.group[0].retired, 0);
+    kv_put_back(&kv, 0, a);
+    ck_assert_uint_eq(kv.group[0].retired, 1);
+    ck_assert_uint_eq(kv.group[0].free, 0);
+    kv_completed(&kv, 1);
+    kv_retire(&kv, 0, b, 3);
+    kv_completed(&kv, 2);
+    ck_assert_uint_eq(kv_take(&kv, 0), a);
+    ck_assert_uint_eq(kv_take(&kv, 0), KV_NONE);
+    kv_completed(&kv, 3);
+    ck_assert_uint_eq(kv_take(&kv, 0), b);
+    kv_destroy(&kv);
+}
+END_TEST
+
 START_TEST(a_shared_block_is_free_when_its_last_holder_and_step_are_gone)
 {
     open_kv(2, 1, 0);
@@ -277,6 +307,7 @@ Suite *kv_suite(void)
     tcase_add_test(tcase, a_slab_gives_each_of_its_blocks_once);
     tcase_add_test(tcase, new_blocks_come_from_the_fullest_slab);
     tcase_add_test(tcase, a_retired_block_is_free_only_when_its_step_has_ended);
+    tcase_add_test(tcase, a_retired_block_may_be_taken_for_a_step);
     tcase_add_test(tcase, a_shared_block_is_free_when_its_last_holder_and_step_are_gone);
     tcase_add_test(tcase, a_moved_block_takes_its_holders_along);
     tcase_add_test(tcase, a_kept_block_is_free_when_its_last_step_has_ended);

@@ -122,16 +122,28 @@ START_TEST(blocks_are_taken_as_many_as_it_lacks)
         add(28, 7, blocks[_i].priorities[i]);
     steps(2);
     ck_assert_uint_eq(rig.sched.slot_count, 3);
-    ck_assert(rig_submit(&rig)); /* their blocks are free when it has ended */
+    ck_assert(rig_submit(&rig)); /* it touches their blocks: the one behind may write to them */
     uint32_t high = add(blocks[_i].prompt, 2, 1);
     rig_submit(&rig);
     ck_assert_uint_eq(rig.stats.preemptions_priority_total, blocks[_i].gives);
-    rig_complete(&rig);
-    rig_submit(&rig);
-    rig_complete(&rig);
-    rig_submit(&rig);
     ck_assert((rig.seqs[high]->stamps.scheduled_us > 0) == blocks[_i].starts);
     ck_assert_uint_eq(rig.stats.preemptions_priority_total, blocks[_i].gives);
+    finish_and_close();
+}
+END_TEST
+
+/* What those below need for the step that is planned they take before anybody starts: it is no room. */
+START_TEST(what_decode_rows_take_is_no_place)
+{
+    open_blocks();
+    for (int i = 0; i < 3; i++)
+        add(32, 7, 0); /* four blocks each, and one more to go on */
+    steps(1);
+    ck_assert_uint_eq(rig.sched.kv.group[0].free, 4);
+    uint32_t high = add(20, 2, 1);
+    ck_assert(rig_submit(&rig));
+    ck_assert_ptr_nonnull(rig_row(&rig, high));
+    ck_assert_uint_eq(rig.stats.preemptions_priority_total, 1);
     finish_and_close();
 }
 END_TEST
@@ -186,8 +198,9 @@ START_TEST(who_is_owed_a_slot_or_has_it_by_a_share_keeps_it)
 }
 END_TEST
 
-/* Two of one beginning: the second waits until the first has read it. Its place is kept. */
-START_TEST(a_place_is_kept_for_whom_it_was_made)
+/* Two below have all slots, two above begin alike: the second of these waits until the first has
+ * read what they have in common. The first's index. */
+static uint32_t open_two_above(void)
 {
     struct fake_shape shape = rig_shape();
     shape.slots_max = 2;
@@ -203,6 +216,12 @@ START_TEST(a_place_is_kept_for_whom_it_was_made)
     uint32_t high = rig_add(&rig, &options);
     options.seed++;
     rig_add(&rig, &options);
+    return high;
+}
+
+START_TEST(a_place_is_kept_for_whom_it_was_made)
+{
+    uint32_t high = open_two_above();
     steps(1);
     gave_way(2, 3);
     ck_assert_ptr_nonnull(rig_row(&rig, high));
@@ -220,19 +239,13 @@ END_TEST
 /* It is taken back before it could start: those who gave way go on. */
 START_TEST(a_place_is_free_when_it_was_made_for_nobody)
 {
-    open_blocks();
-    for (int i = 0; i < 3; i++)
-        add(28, 7, 0);
-    steps(2);
-    ck_assert(rig_submit(&rig));
-    uint32_t high = add(36, 2, 1);
-    rig_submit(&rig);
-    ck_assert_uint_eq(rig.stats.preemptions_priority_total, 1);
-    ck_assert_uint_eq(rig.seqs[high]->phase, PHASE_WAITING);
-    sched_cancel(&rig.sched, rig.seqs[high], FINISH_DEADLINE, rig.now_us);
-    rig_complete(&rig);
-    steps(2);
-    ck_assert_uint_eq(rig.sched.slot_count, 3);
+    uint32_t high = open_two_above(), waits = high + 1;
+    steps(1);
+    ck_assert_uint_eq(rig.stats.preemptions_priority_total, 2);
+    ck_assert_uint_eq(rig.seqs[waits]->phase, PHASE_WAITING);
+    sched_cancel(&rig.sched, rig.seqs[waits], FINISH_DEADLINE, rig.now_us);
+    steps(1);
+    ck_assert_uint_ne(rig.seqs[0]->phase, PHASE_WAITING);
     finish_and_close();
 }
 END_TEST
@@ -280,6 +293,36 @@ START_TEST(who_is_above_does_not_wait_for_the_prompts_of_others)
 }
 END_TEST
 
+/* The step behind one that decodes is planned late, though a prompt waits, where one that came above
+ * others makes it likely that another does; not for a prompt that is as high, and not for ever. */
+START_TEST(the_next_above_is_in_the_next_step)
+{
+    struct fake_shape shape = rig_shape();
+    rig_open(&rig, &shape, 1);
+    rig_teach(&rig, 1000);
+    rig.sched.options.ttft_target_us = 100000;
+    add(20, 60, 0);
+    steps(3);
+    uint32_t above = add(20, 1, _i > 0 ? 1 : 0);
+    while (rig.ended[above] == 0)
+        steps(1);
+    rig.now_us += _i == 3 ? 11000000 : 0;
+    ck_assert(rig_submit(&rig));
+    rig.sched.running_since_us = rig.now_us;
+    uint32_t waits = add(20, 3, _i == 2 ? 1 : 0);
+    ck_assert(rig_submit(&rig) == (_i != 1));
+    if (_i == 1) {
+        ck_assert_uint_gt(sched_due_us(&rig.sched), rig.now_us);
+        rig.now_us = sched_due_us(&rig.sched);
+        uint32_t last = add(20, 3, 1);
+        ck_assert(rig_submit(&rig));
+        ck_assert_ptr_nonnull(rig_row(&rig, last));
+    }
+    ck_assert(_i == 1 || rig_row(&rig, waits) != NULL);
+    finish_and_close();
+}
+END_TEST
+
 Suite *sched_preempt_suite(void)
 {
     Suite *suite = suite_create("sched, priorities");
@@ -289,12 +332,14 @@ Suite *sched_preempt_suite(void)
     tcase_add_test(tcase, some_that_come_together_all_start);
     tcase_add_loop_test(tcase, blocks_are_taken_as_many_as_it_lacks, 0,
                         (int)(sizeof(blocks) / sizeof(blocks[0])));
+    tcase_add_test(tcase, what_decode_rows_take_is_no_place);
     tcase_add_test(tcase, who_gave_way_does_so_once);
     tcase_add_test(tcase, who_is_owed_a_slot_or_has_it_by_a_share_keeps_it);
     tcase_add_test(tcase, a_place_is_kept_for_whom_it_was_made);
     tcase_add_test(tcase, a_place_is_free_when_it_was_made_for_nobody);
     tcase_add_test(tcase, results_of_a_prompt_take_one_place_first);
     tcase_add_loop_test(tcase, who_is_above_does_not_wait_for_the_prompts_of_others, 0, 3);
+    tcase_add_loop_test(tcase, the_next_above_is_in_the_next_step, 0, 4);
     suite_add_tcase(suite, tcase);
     return suite;
 }
