@@ -118,6 +118,14 @@ static bool read_in(struct sched *sched, struct sched_copies *copies, const stru
     return false;
 }
 
+static bool blocks_come(const struct sched *sched)
+{
+    bool come = false;
+    for (uint32_t g = 0; g < sched->kv.group_count; g++)
+        come = come || sched->kv.group[g].retired > 0;
+    return come;
+}
+
 void sched_fetch_plan(struct sched *sched, struct sched_copies *copies, time_us now_us)
 {
     const uint64_t promised[GPU_GROUPS_MAX] = {0};
@@ -140,7 +148,8 @@ void sched_fetch_plan(struct sched *sched, struct sched_copies *copies, time_us 
     for (uint32_t i = 0; i < run; i++)
         if (!read_in(sched, copies, seq, hit + i, hit + run, now_us))
             break;
-    seq->cache.fetched = copies->count < run; /* no memory: with what there is then */
+    /* No memory: with what there is then, but for blocks that steps in flight will have left. */
+    seq->cache.fetched = copies->count < run && !blocks_come(sched);
     if (copies->count > 0) {
         seq->cache.fetching = true;
         seq->cache.fetch_end = hit + copies->count;
@@ -193,6 +202,15 @@ void sched_fetch_ended(struct sched *sched, struct sched_copies *copies, bool go
 bool sched_fetch_may(const struct sched *sched, const struct seq *seq)
 {
     return sched->tier.node_count > 0 && seq_finds(seq) && !seq->cache.fetched;
+}
+
+bool sched_fetch_awaited(struct sched *sched, struct seq *seq)
+{
+    if (!sched_fetch_may(sched, seq))
+        return false;
+    uint32_t hit = sched_cache_hit(sched, seq);
+    return hit >= seq->cache.fetch_end && hit < sched_cache_most(sched, seq) &&
+           tier_find(&sched->tier, key_of(seq, hit)) != TIER_NONE;
 }
 
 bool sched_fetch_comes(struct sched *sched, struct seq *seq)

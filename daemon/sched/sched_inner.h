@@ -214,6 +214,8 @@ void sched_fetch_ended(struct sched *sched, struct sched_copies *copies, bool go
 uint32_t sched_fetch_expect(struct sched *sched, struct seq *seq, uint32_t hit);
 /* Whether it is still to be seen if anything is copied for it. */
 bool sched_fetch_may(const struct sched *sched, const struct seq *seq);
+/* It is not seen yet whether what the tier has of it is copied: it does not start before. */
+bool sched_fetch_awaited(struct sched *sched, struct seq *seq);
 /* What it would need next is being copied for another. */
 bool sched_fetch_comes(struct sched *sched, struct seq *seq);
 void sched_fetch_leave(struct sched *sched, const struct seq *seq); /* it ends */

@@ -329,7 +329,8 @@ static void add_starts(struct builder *b, const struct seq *behind)
     while (!list_empty(&sched->waiting) && sched->slots_free_count > 0 && b->tokens_left > 0) {
         struct seq *seq = sched_share_next(sched);
         if (seq == NULL || (behind != NULL && !sched_is_read_before(seq, behind)) ||
-            sched_place_is_taken(sched, seq))
+            sched_place_is_taken(sched, seq) ||
+            (b->step->plan.row_count > 0 && sched_fetch_awaited(sched, seq)))
             return;
         uint32_t appends = b->step->plan.append_count, ids = b->step->plan.id_count,
                  bias = b->step->plan.bias_count, partial = b->partial;

@@ -109,6 +109,33 @@ START_TEST(what_left_the_device_comes_back)
 }
 END_TEST
 
+/* Two come together: one call of a turn is for the first, and the second does not start meanwhile in
+ * a step of others, but waits until its own is planned. */
+START_TEST(who_is_next_but_one_comes_back_as_well)
+{
+    struct fake_shape shape = shape_of(1);
+    rig_open_cached(&rig, &shape, 1, "salt");
+    struct seq *before = run(1);
+    push_out(run(2));
+    push_out(before);
+    ck_assert(is_in_tier(before, 0) && is_in_tier(before, 11));
+    struct seq *other = add(3, 10);
+    ck_assert(rig_submit(&rig) && rig_complete(&rig));
+    rig.copies_late = true;
+    struct seq *first = add(1, PROMPT), *second = add(2, PROMPT);
+    ck_assert(rig_copy(&rig, GPU_FROM_HOST));
+    ck_assert(rig_submit(&rig));
+    ck_assert_int_eq(other->phase, PHASE_DECODE);
+    ck_assert_int_eq(second->phase, PHASE_WAITING);
+    ck_assert(rig_copy(&rig, GPU_FROM_HOST));
+    rig.copies_late = false;
+    rig_finish(&rig);
+    ck_assert_uint_eq(first->cached, FOUND);
+    ck_assert_uint_eq(second->cached, FOUND);
+    close_all();
+}
+END_TEST
+
 /* The loop is told of it, and what waits for it is expected to read less: not as little as if it
  * were on the device. */
 START_TEST(what_left_the_device_is_counted_for_what_it_is_worth)
@@ -532,6 +559,7 @@ Suite *sched_tier_suite(void)
     Suite *suite = suite_create("sched, host tier");
     TCase *tcase = tcase_create("tier");
     tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, who_is_next_but_one_comes_back_as_well);
     tcase_add_test(tcase, what_left_the_device_is_counted_for_what_it_is_worth);
     tcase_add_test(tcase, a_higher_priority_fetches_before_it_starts_in_anothers_place);
     tcase_add_loop_test(tcase, what_left_the_device_comes_back, 0, 2);
