@@ -173,24 +173,26 @@ static void expert_parts_put(struct build *b, struct list_weight *weight,
     }
 }
 
-/* One tensor of all. */
-static void stacked_part_put(struct build *b, struct list_weight *weight,
-                             const struct build_part *part, const char *ending)
+/* One tensor of all: of each its parts, one below the other. */
+static void stacked_parts_put(struct build *b, struct list_weight *weight,
+                              const struct build_part *parts, const char *ending)
 {
-    bool matrix = weight->kind == WEIGHT_MATRIX;
-    struct list_tensor shape = {.rank = matrix ? 2 : 1,
-                                .rows = part->rows,
-                                .columns = weight->columns,
-                                .experts = weight->experts,
-                                .transposed = matrix};
+    bool bare = weight->kind == WEIGHT_MATRIX && !parts->upright;
+    const struct list_tensor shape = {.rank = weight->kind == WEIGHT_MATRIX ? 2 : 1,
+                                      .columns = weight->columns,
+                                      .experts = weight->experts,
+                                      .transposed = bare};
+    tensor_id tensor = tensor_put(b, parts->tensor, bare ? "" : ending, &shape);
     weight->stacked = true;
-    weight->part_count = 1;
-    weight->parts[0] =
-        (struct list_part){.rows = part->rows,
-                           .order = part->order,
-                           .tensor = tensor_put(b, part->tensor, matrix ? "" : ending, &shape)};
-    if (weight->split == SPLIT_ROWS && part->rows % b->list.ranks)
-        build_refuse(b, part->rows, part->tensor);
+    for (uint32_t i = 0; i < LIST_PARTS_MAX && parts[i].tensor && !b->status; i++) {
+        struct list_tensor *of = &b->list.tensors[tensor];
+        assert(!strcmp(parts[i].tensor, parts->tensor));
+        weight->parts[weight->part_count++] = (struct list_part){
+            .row = of->rows, .rows = parts[i].rows, .order = parts[i].order, .tensor = tensor};
+        of->rows += parts[i].rows;
+        if (weight->split == SPLIT_ROWS && parts[i].rows % b->list.ranks)
+            build_refuse(b, parts[i].rows, parts[i].tensor);
+    }
 }
 
 weight_id build_weight(struct build *b, const struct list_weight *like,
@@ -205,7 +207,7 @@ weight_id build_weight(struct build *b, const struct list_weight *like,
     made->layer = b->layer;
     made->deviation = like->kind == WEIGHT_MATRIX ? b->deviation : 0;
     if (like->experts && !strstr(parts[0].tensor, "%u"))
-        stacked_part_put(b, made, parts, ending);
+        stacked_parts_put(b, made, parts, ending);
     else if (like->experts)
         expert_parts_put(b, made, parts);
     else

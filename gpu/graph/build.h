@@ -15,6 +15,8 @@ struct build_part {
     const char *tensor;
     uint32_t rows;
     struct head_order order; /* of q and k, where it is not that of the kernels */
+    bool upright; /* of one tensor that has all experts': each stands [rows][columns], as a linear
+                   * layer's, and parts of one name one below the other */
 };
 
 /* Parts leave out the order that most have not: who includes this is not warned of it. */
@@ -110,8 +112,8 @@ struct build_gate {
     bool bias;          /* of a tensor that has all experts', the matrices' name and "_bias" */
 };
 /* Of all pairs, each by its own expert: gate and up of the rows in x, activated. Names have %u for
- * the expert's number; or one tensor of that name has all experts' matrices, transposed, of which
- * rows of gate and of up take turns. */
+ * the expert's number; or one tensor of that name has all experts' matrices: upright ones (above),
+ * or transposed ones without ".weight", of which rows of gate and of up take turns. */
 value_id build_experts_up(struct build *b, value_id x, const struct build_routes *routes,
                           const struct build_gate *gate, const struct build_part *parts);
 /* And down of what that gave; each rank has a part of each sum. */

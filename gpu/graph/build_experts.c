@@ -67,7 +67,7 @@ static weight_id experts_bias(struct build *b, bool biased, enum split split, ui
 static void turns_set(const struct build *b, enum split split, struct build_part *part)
 {
     uint32_t rows = part->rows / (split == SPLIT_ROWS ? b->list.ranks : 1);
-    if (!strstr(part->tensor, "%u"))
+    if (!strstr(part->tensor, "%u") && !part->upright)
         part->order = (struct head_order){.head_dim = rows, .rotary = rows, .adjacent = true};
 }
 

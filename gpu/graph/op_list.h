@@ -137,7 +137,7 @@ struct list_weight {
     struct list_part parts[LIST_PARTS_MAX];
     uint32_t part_count;
     uint32_t experts; /* 0: it is one matrix, and none of theirs */
-    bool stacked;     /* a tensor has those of all experts, and is the only part */
+    bool stacked;     /* a tensor has those of all experts, and all parts are of it */
     uint32_t beside;  /* tensors of scales and the like of each expert */
     uint32_t columns; /* of a matrix */
     enum weight_kind kind;
@@ -157,7 +157,8 @@ static inline struct list_part list_expert_part(const struct list_weight *weight
     struct list_part of = weight->parts[part];
     uint32_t on = expert * weight->beside;
     if (weight->stacked) {
-        of.row += expert * of.rows;
+        for (uint32_t i = 0; i < weight->part_count; i++)
+            of.row += expert * weight->parts[i].rows;
         return of;
     }
     of.tensor += expert * weight->part_count;

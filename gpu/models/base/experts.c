@@ -19,13 +19,15 @@ const struct decoder_names experts_decoder = {.q = "self_attn.q_proj",
                                               .up = "mlp.up_proj",
                                               .experts = &plain};
 
-static value_id shared(struct build *b, const struct model_config *c, const char *name, value_id x)
+static value_id shared(struct build *b, const struct model_config *c,
+                       const struct experts_names *names, value_id x)
 {
     char gate[LIST_NAME_MAX / 2], up[LIST_NAME_MAX / 2], down[LIST_NAME_MAX / 2];
+    const char *name = names->shared;
     uint32_t size = c->shared_intermediate;
-    snprintf(gate, sizeof gate, "%s.gate_proj", name);
-    snprintf(up, sizeof up, "%s.up_proj", name);
-    snprintf(down, sizeof down, "%s.down_proj", name);
+    snprintf(gate, sizeof gate, "%s.%s", name, names->upright ? "input_linear" : "gate_proj");
+    snprintf(up, sizeof up, "%s.%s", name, names->upright ? "input_linear" : "up_proj");
+    snprintf(down, sizeof down, "%s.%s", name, names->upright ? "output_linear" : "down_proj");
     value_id both = build_matmul(b, x, SPLIT_ROWS, false, PARTS({gate, size}, {up, size}));
     value_id y = build_activation(b, both, c->activation, true);
     return build_shared_down(b, y, PARTS({down, c->hidden}));
@@ -33,9 +35,12 @@ static value_id shared(struct build *b, const struct model_config *c, const char
 
 void experts_mlp(struct build *b, const struct model_config *c, const struct experts_names *names)
 {
-    const struct build_part halves[LIST_PARTS_MAX] = {{names->gate, c->experts_intermediate},
-                                                      {names->up, c->experts_intermediate}};
-    const struct build_part down[LIST_PARTS_MAX] = {{names->down, c->hidden}};
+    const uint32_t size = c->experts_intermediate;
+    const struct build_part halves[LIST_PARTS_MAX] = {
+        {names->gate, size, .upright = names->upright},
+        {names->up, size, .upright = names->upright}};
+    const struct build_part down[LIST_PARTS_MAX] = {
+        {names->down, c->hidden, .upright = names->upright}};
     const struct build_routing routing = {.router = names->router,
                                           .bias = names->biased ? ".e_score_correction_bias" : NULL,
                                           .shared_gate =
@@ -51,7 +56,7 @@ void experts_mlp(struct build *b, const struct model_config *c, const struct exp
     const struct build_gate gate = {.kind = c->activation};
     value_id y = build_experts_up(b, x, &routes, &gate, halves);
     value_id pairs = build_experts_down(b, y, &routes, false, down);
-    value_id beside = c->shared_intermediate ? shared(b, c, names->shared, x) : LIST_NONE;
+    value_id beside = c->shared_intermediate ? shared(b, c, names, x) : LIST_NONE;
     build_add(b, build_combine(b, pairs, beside, &routes), c->residual_multiplier);
 }
 

@@ -9,6 +9,8 @@ struct experts_names {
     const char *shared;      /* the MLP that all rows go through, where the config has one */
     const char *shared_gate; /* NULL: it is added as it is */
     bool biased;             /* scores are by sigmoid, the choice by e_score_correction_bias, too */
+    bool upright;            /* one tensor has all experts' gates and ups, one their downs
+                              * (gpu/graph/build.h); the shared MLP's likewise */
 };
 
 /* A router, its experts, and where the config has one the MLP that all rows go through. */

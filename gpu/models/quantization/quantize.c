@@ -188,7 +188,7 @@ static int stacked_quantize(const struct quantize *q, const struct list_scheme *
 {
     struct list_part *part = &weight->parts[0];
     struct list_tensor scales = q->list->tensors[part->tensor], *of;
-    if (scheme->elements != TENSOR_E2M1)
+    if (scheme->elements != TENSOR_E2M1 || !scales.transposed)
         return error_set(q->error, ERR_BAD_MODEL,
                          "tensor %s: experts of one tensor are supported as they are and in mxfp4",
                          scales.name);
