@@ -22,6 +22,7 @@ import time
 
 import gpu_answers
 import gpu_cache
+import gpu_experts
 import gpu_formats
 import gpu_jobs
 import gpu_latency
@@ -46,7 +47,7 @@ NO_CACHE = ("--prefix-cache", "no")  # rows repeat their prompts, and are to mea
 FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
 
 limits, table, failures = {"flops": 738e12}, [], []
-records = {"gpu": [], "gpu-latency": [], "gpu-formats": [], "gpu-families": [], "gpu-jobs": []}
+records = {"gpu": [], "gpu-latency": [], "gpu-formats": [], "gpu-experts": [], "gpu-families": [], "gpu-jobs": []}
 shares = {}  # of its limit, that the 8B reaches, by rows
 
 
@@ -369,9 +370,9 @@ def prefill(daemon):
     row("prefill, prompts of 512", text, "42,000 tok/s", rate >= 42000, f"{limits['flops'] / WEIGHT_BYTES:,.0f}")
 
 
-def bench_kernels(build, what):
+def bench_kernels(build, *what):
     path = glob.glob(os.path.join(build, "**/bench_kernels"), recursive=True)[0]
-    out = subprocess.run([path, what], capture_output=True, text=True, timeout=120).stdout
+    out = subprocess.run([path, *what], capture_output=True, text=True, timeout=120).stdout
     limits.setdefault("read", float(re.search(r"HBM read (\d+)", out).group(1)) * 1e9)
     return out
 
@@ -476,6 +477,25 @@ def formats_run(build, names, options):
             daemon.stop()
 
 
+def experts_run(build, names, options):
+    measures = {"one": steady_one, "many": steady_many, "burst": burst_rate,
+                "saturated": lambda daemon: gpu_experts.saturated(daemon, daemon.run, busy, prompts),
+                "limit": lambda daemon, count: count * limits["read"] / step_bytes(daemon.control.model(), count)}
+    for name in names:
+        daemon = None
+        try:
+            if name == gpu_experts.LAYER:
+                out = bench_kernels(build, "experts", gpu_experts.SHAPE + ":16 bits")
+                gpu_experts.layer_rows(out, 128, row)
+                continue
+            daemon = Daemon(build, f"synthetic:{gpu_experts.ROWS[name]}", *NO_CACHE, *options)
+            gpu_experts.rows(daemon, row, gpu_experts.ROWS[name], measures)
+        except Exception as error:
+            row(name, f"failed: {error}", "", False, kept="gpu-experts")
+        if daemon:
+            daemon.stop()
+
+
 def jobs_row(*args):
     row(*args, kept="gpu-jobs")
 
@@ -506,8 +526,9 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--limits", help="program that prints the limits")
     parser.add_argument("--only", default="", help=", ".join([
-        "base (kernels, 1b, first and each of 1 to burst), kernels, 1b, first, latency, formats, families, jobs", *STARTED,
-        "lookup", *LARGE, *LATENCY, *gpu_formats.FORMATS, *FAMILIES, *gpu_jobs.ROWS]))
+        "base (kernels, 1b, first and each of 1 to burst), kernels, 1b, first, latency, formats, experts, families, jobs", *STARTED,
+        "lookup", *LARGE, *LATENCY, *gpu_formats.FORMATS, *gpu_experts.ROWS,
+        gpu_experts.LAYER, *FAMILIES, *gpu_jobs.ROWS]))
     parser.add_argument("--seconds", type=float, default=60, help="of each run at a rate (60)")
     parser.add_argument("--seeds", type=int, default=3, help="runs at each rate, of which the median counts (3)")
     args, options = parser.parse_known_args()  # the rest is the daemon's
@@ -543,6 +564,8 @@ def main():
         daemon.stop()
     latency_run(build, [name for name in LATENCY if not only or "latency" in only or name in only], args, options)
     formats_run(build, [name for name in gpu_formats.FORMATS if not only or "formats" in only or name in only], options)
+    experts_run(build, [name for name in (*gpu_experts.ROWS, gpu_experts.LAYER)
+                        if not only or "experts" in only or name in only], options)
     families_run(build, families, options)
     jobs_run(build, jobs, options)
     print("\n| what | figure | gate | limit |\n| --- | --- | --- | --- |")

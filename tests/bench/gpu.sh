@@ -2,7 +2,8 @@
 # Every figure of the table of speeds on one GPU, in one command of twenty minutes:
 #     tests/bench/gpu.sh [--checks] [--only ROW,ROW...] [--seconds S] [--seeds N] [BUILD] [LIMITS]
 # (--only families, or a shape's name: each family beside the 8B of the same run. --only latency: under load, for S
-# seconds, 60, with each of N seeds, 3, at each rate: that takes the most of the time. --only jobs: programs on lanes.)
+# seconds, 60, with each of N seeds, 3, at each rate: that takes the most of the time. --only jobs: programs on lanes.
+# --only experts: mixtures of experts, and a layer of theirs alone.)
 # BUILD is a build of the cuda preset (.build/cuda, made where it is missing); LIMITS a program that prints
 # "name value unit" lines of what the GPU can do at best (hbm_read and cublasLt_bf16_8B_layer_M4096_flops are used);
 # without it the read rate that bench_kernels measures is the limit. --checks ends with tests/gpu/run.sh.

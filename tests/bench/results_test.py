@@ -13,6 +13,7 @@ import unittest
 from unittest import mock
 
 import gpu
+import gpu_experts
 import gpu_jobs
 import gpu_latency
 import record
@@ -128,6 +129,35 @@ class Families(unittest.TestCase):
             if name not in self.BEFORE | self.LARGE and of["architecture"] not in measured and of["type"] not in texts:
                 lacking.append(name)
         self.assertEqual(lacking, [])
+
+
+class Experts(unittest.TestCase):
+    """What gpu.py says of a layer's experts."""
+
+    FORM = "%-14s %-7s %5u rows, %-8s %5.1f experts: route %7.1f, segments %6.1f, products %9.1f, sum %6.1f us; " \
+           "%5.0f GB/s = %4.1f %% of the read rate, %4.0f TFLOP/s"
+
+    def good(self, distinct, rate, dense):
+        lines, rows = [], []
+        for size in (64, 2048, 8192):
+            for skew in ("uniform", "zipf", "alike"):
+                lines.append(self.FORM % ("qwen3-30b-a3b", "16 bits", size, skew, distinct if size == 64 else 128, 9, 8,
+                                          size / 4, 7, 4000, 88.5, rate))
+        lines.append("qwen3-30b-a3b  a dense product of 65536 rows: %.0f TFLOP/s" % dense)
+        gpu_experts.layer_rows("\n".join(lines), 128, lambda *given: rows.append(given))
+        self.assertEqual(len(rows), 4)
+        self.assertIn("zipf 512.0 us, 128.0 experts, 88.5 % of the read rate", rows[3][1])
+        return [given[3] for given in rows[:2]]
+
+    def test_a_layer_is_held_to_the_experts_taken_and_to_a_dense_product(self):
+        self.assertEqual(self.good(122, 490, 700), [True, True])
+        self.assertEqual(self.good(121, 489, 700), [False, False])
+
+    def test_the_lines_are_those_that_the_program_prints(self):
+        with open(os.path.join(HERE, "kernels_experts.cu")) as file:
+            text = re.sub(r'"\s+"', "", file.read())
+        self.assertIn(self.FORM + "\\n", text)
+        self.assertIn("a dense product of %u rows: %.0f TFLOP/s\\n", text)
 
 
 class Latency(unittest.TestCase):
