@@ -27,9 +27,10 @@ static const char *const dtype_names[] = {
 static int refuse_family(const struct fields *fields, const char *key, const json *value,
                          bool architectures)
 {
-    char names[NAMES_MAX], wanted[NAMES_MAX + 32];
+    char names[NAMES_MAX], wanted[NAMES_MAX + 64];
     family_names(architectures, names, sizeof names);
-    snprintf(wanted, sizeof wanted, "supported (%s are)", names);
+    snprintf(wanted, sizeof wanted, "supported (%s are%s)", names,
+             architectures ? ", short ones with " FAMILY_CLASS " behind" : "");
     return field_refuse(fields, key, value, wanted);
 }
 

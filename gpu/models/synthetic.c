@@ -165,6 +165,21 @@ static const struct {
      "\"num_experts\":64,\"num_experts_per_tok\":8,\"norm_topk_prob\":false,"
      "\"vocab_size\":50304,\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-5,"
      "\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
+    {"granite-3.0-3b-a800m",
+     "{\"architectures\":[\"GraniteMoeForCausalLM\"],\"hidden_size\":1536,"
+     "\"intermediate_size\":512,\"num_hidden_layers\":32,\"num_attention_heads\":24,"
+     "\"num_key_value_heads\":8,\"num_local_experts\":40,\"num_experts_per_tok\":8,"
+     "\"vocab_size\":49155,\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-6,"
+     "\"tie_word_embeddings\":true,\"dtype\":\"bfloat16\",\"rope_theta\":10000,"
+     "\"attention_multiplier\":0.015625,\"embedding_multiplier\":12,"
+     "\"residual_multiplier\":0.22,\"logits_scaling\":6}"},
+    {"deepseek-moe-16b",
+     "{\"architectures\":[\"DeepseekForCausalLM\"],\"hidden_size\":2048,"
+     "\"intermediate_size\":10944,\"moe_intermediate_size\":1408,\"num_hidden_layers\":28,"
+     "\"num_attention_heads\":16,\"num_key_value_heads\":16,\"n_routed_experts\":64,"
+     "\"num_experts_per_tok\":6,\"n_shared_experts\":2,\"first_k_dense_replace\":1,"
+     "\"norm_topk_prob\":false,\"vocab_size\":102400,\"max_position_embeddings\":4096,"
+     "\"rms_norm_eps\":1e-6,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
     {"gpt-oss-20b",
      "{\"architectures\":[\"GptOssForCausalLM\"],\"hidden_size\":2880,"
      "\"intermediate_size\":2880,\"num_hidden_layers\":24,\"num_attention_heads\":64,"

@@ -40,7 +40,8 @@ SMALL_KV_BYTES = 32768
 # A synthetic shape of each family beside Llama (gpu/models/synthetic.c); a new family adds its shape's name.
 FAMILIES = ("phi-3-mini", "phi-4", "phi-4-mini", "granite-3.1-8b", "smollm3-3b", "olmo-2-7b", "glm-4-9b-chat",
             "glm-4-9b", "starcoder2-7b", "gemma-7b", "gemma-2-9b", "gemma-3-4b", "mixtral-8x7b", "mixtral-8x7b:fp8",
-            "qwen3-30b-a3b", "qwen3-30b-a3b:fp8", "qwen1.5-moe-a2.7b", "olmoe-1b-7b", "gpt-oss-20b")
+            "qwen3-30b-a3b", "qwen3-30b-a3b:fp8", "qwen1.5-moe-a2.7b", "olmoe-1b-7b", "gpt-oss-20b",
+            "granite-3.0-3b-a800m", "deepseek-moe-16b")
 STARTED = {**gpu_cache.ROWS, **gpu_share.ROWS, **gpu_answers.ROWS}  # rows with daemons of their own, each a record
 NO_CACHE = ("--prefix-cache", "no")  # rows repeat their prompts, and are to measure their reading
 

@@ -12,29 +12,24 @@ struct refusal {
     const char *text; /* the whole message behind "config.json: " */
 };
 
+#define CLASSES                                                                                    \
+    "Llama, Mistral, Qwen2, Qwen3, Phi3, Granite, SmolLM3, Olmo2, Glm, Glm4, Starcoder2, Gemma, "  \
+    "Gemma2, Gemma3, Gemma3ForConditionalGeneration, Mixtral, Qwen2Moe, Qwen3Moe, Olmoe, "         \
+    "Glm4Moe, GptOss, GraniteMoe, GraniteMoeShared and Deepseek are, short ones with ForCausalLM " \
+    "behind"
+
 static const struct refusal refusals[] = {
     /* what is not computed here, by name */
     {"\"architectures\":[\"GPT2LMHeadModel\"],\"model_type\":\"gpt2\"",
-     "architectures: \"GPT2LMHeadModel\" is not supported (LlamaForCausalLM, MistralForCausalLM, "
-     "Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, "
-     "SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, Glm4ForCausalLM, "
-     "Starcoder2ForCausalLM, GemmaForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
-     "Gemma3ForConditionalGeneration, MixtralForCausalLM, Qwen2MoeForCausalLM, "
-     "Qwen3MoeForCausalLM, OlmoeForCausalLM, Glm4MoeForCausalLM and GptOssForCausalLM are)"},
+     "architectures: \"GPT2LMHeadModel\" is not supported (" CLASSES ")"},
     {"\"-architectures\":0,\"model_type\":\"gpt2\"",
      "model_type: \"gpt2\" is not supported (llama, mistral, qwen2, qwen3, phi3, granite, "
      "smollm3, olmo2, glm, glm4, starcoder2, gemma, gemma2, gemma3_text, gemma3, mixtral, "
      "qwen2_moe, "
-     "qwen3_moe, olmoe, glm4_moe and gpt_oss are)"},
+     "qwen3_moe, olmoe, glm4_moe, gpt_oss, granitemoe, granitemoeshared and deepseek are)"},
     {"\"-architectures\":0,\"-model_type\":0", "architectures: missing"},
     {"\"architectures\":[\"LlamaForTokenClassification\"]",
-     "architectures: \"LlamaForTokenClassification\" is not supported (LlamaForCausalLM, "
-     "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, "
-     "GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, "
-     "Glm4ForCausalLM, Starcoder2ForCausalLM, GemmaForCausalLM, Gemma2ForCausalLM, "
-     "Gemma3ForCausalLM, "
-     "Gemma3ForConditionalGeneration, MixtralForCausalLM, Qwen2MoeForCausalLM, "
-     "Qwen3MoeForCausalLM, OlmoeForCausalLM, Glm4MoeForCausalLM and GptOssForCausalLM are)"},
+     "architectures: \"LlamaForTokenClassification\" is not supported (" CLASSES ")"},
     {"\"model_type\":\"mistral\"",
      "model_type: \"mistral\" is not the type of the class under architectures"},
     {"\"architectures\":\"LlamaForCausalLM\"",
@@ -88,6 +83,21 @@ static const struct refusal refusals[] = {
     {GRANITE ",\"residual_multiplier\":0",
      "residual_multiplier: 0 is not a number from 0.000001 to 1000000"},
     {GRANITE ",\"num_local_experts\":32", "num_local_experts: 32 is not supported for granite"},
+    {GRANITE_MOE_ALONE, "num_local_experts: missing"},
+    {GRANITE_MOE ",\"mlp_bias\":true", "mlp_bias: true is not supported for granitemoe"},
+    {GRANITE_MOE ",\"shared_intermediate_size\":8",
+     "shared_intermediate_size: 8 is not supported for granitemoe"},
+    {GRANITE_MOE_SHARED ",\"shared_intermediate_size\":-1",
+     "shared_intermediate_size: -1 is not a whole number from 0 to 262144"},
+    {DEEPSEEK ",\"scoring_func\":\"sigmoid\"",
+     "scoring_func: \"sigmoid\" is not supported for deepseek (softmax is)"},
+    {DEEPSEEK ",\"routed_scaling_factor\":2.5",
+     "routed_scaling_factor: 2.5 is not supported for deepseek"},
+    {DEEPSEEK ",\"kv_lora_rank\":512", "kv_lora_rank: 512 is not supported for deepseek"},
+    {DEEPSEEK ",\"moe_layer_freq\":0", "moe_layer_freq: 0 is not a whole number from 1 to 256"},
+    {DEEPSEEK ",\"n_shared_experts\":40000",
+     "n_shared_experts: 40000 is not supported of that moe_intermediate_size"},
+    {GLM4_MOE ",\"moe_layer_freq\":2", "moe_layer_freq: 2 is not supported for glm4_moe"},
     {OLMO2 ",\"clip_qkv\":8", "clip_qkv: 8 is not supported for olmo2"},
     {OLMO2 ",\"sliding_window\":16", "sliding_window: 16 is not supported for olmo2"},
     {OLMO2 ",\"partial_rotary_factor\":0.5",

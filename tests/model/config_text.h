@@ -31,6 +31,16 @@
 #define GLM4_MOE                                                                                   \
     "\"architectures\":[\"Glm4MoeForCausalLM\"],\"model_type\":\"glm4_moe\","                      \
     "\"moe_intermediate_size\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":2"
+#define GRANITE_EXPERTS ",\"num_local_experts\":8,\"num_experts_per_tok\":2"
+#define GRANITE_MOE_ALONE                                                                          \
+    "\"architectures\":[\"GraniteMoeForCausalLM\"],\"model_type\":\"granitemoe\""
+#define GRANITE_MOE GRANITE_MOE_ALONE GRANITE_EXPERTS
+#define GRANITE_MOE_SHARED                                                                         \
+    "\"architectures\":[\"GraniteMoeSharedForCausalLM\"],"                                         \
+    "\"model_type\":\"granitemoeshared\"" GRANITE_EXPERTS
+#define DEEPSEEK                                                                                   \
+    "\"architectures\":[\"DeepseekForCausalLM\"],\"model_type\":\"deepseek\","                     \
+    "\"moe_intermediate_size\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":2"
 #define EIGHT ",\"num_experts\":8,\"num_experts_per_tok\":2"
 #define GLM "\"architectures\":[\"GlmForCausalLM\"],\"model_type\":\"glm\""
 #define GLM4 "\"architectures\":[\"Glm4ForCausalLM\"],\"model_type\":\"glm4\""

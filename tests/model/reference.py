@@ -25,6 +25,8 @@ import transformers
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+import deepseek
+
 PROMPT_LENGTHS = (1, 2, 5, 17, 33, 65, 150, 300)
 SHORT_PROMPTS = 5  # the first ones carry hidden states and likeliest tokens
 GREEDY_STEPS = 48
@@ -39,7 +41,8 @@ ARCHITECTURES = {
     "olmo2": "Olmo2ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM",
     "starcoder2": "Starcoder2ForCausalLM", "mixtral": "MixtralForCausalLM",
     "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "olmoe": "OlmoeForCausalLM",
-    "glm4_moe": "Glm4MoeForCausalLM", "gpt_oss": "GptOssForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM", "gpt_oss": "GptOssForCausalLM", "granitemoe": "GraniteMoeForCausalLM",
+    "granitemoeshared": "GraniteMoeSharedForCausalLM", "deepseek": "DeepseekForCausalLM",
     "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "gemma3": "Gemma3ForConditionalGeneration"}
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "glm4_moe")
 PLUS_ONE = ("gemma", "gemma2", "gemma3_text", "gemma3")  # norms multiply by 1 + weight
@@ -204,6 +207,26 @@ SPECS = [
     spec(81, "gpt-oss-clamp-f16", "gpt_oss", "F16", DEFAULT, 5, intermediate_size=40,
          num_local_experts=4, num_experts_per_tok=2, sliding_window=33, swiglu_limit=0.75, swiglu_alpha=1.4,
          attention_bias=False, **PAIRS),
+    spec(82, "granite-moe-bias-bf16", "granitemoe", "BF16", DEFAULT, 4, intermediate_size=16, num_local_experts=8,
+         num_experts_per_tok=3, embedding_multiplier=6.0, residual_multiplier=0.45, attention_multiplier=0.11,
+         logits_scaling=3.0, attention_bias=True, head_dim=None),
+    spec(83, "granite-moe-tied-f16", "granitemoe", "F16", LINEAR, 5, intermediate_size=24, num_local_experts=6,
+         num_experts_per_tok=2, embedding_multiplier=3.0, residual_multiplier=0.7, attention_multiplier=0.16,
+         logits_scaling=8.0, **{**PAIRS, "head_dim": None, "hidden_size": 64}),
+    spec(84, "granite-moe-shared-bf16", "granitemoeshared", "BF16", DEFAULT, 5, num_hidden_layers=3,
+         intermediate_size=16, num_local_experts=6, num_experts_per_tok=4, shared_intermediate_size=24,
+         embedding_multiplier=4.0, residual_multiplier=0.5, attention_multiplier=0.2, logits_scaling=5.0,
+         head_dim=None),
+    spec(85, "granite-moe-shared-none-f16", "granitemoeshared", "F16", DEFAULT, 4, intermediate_size=24,
+         num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=0, embedding_multiplier=3.0,
+         residual_multiplier=0.7, attention_multiplier=0.16, logits_scaling=4.0,
+         **{**PAIRS, "head_dim": None, "hidden_size": 64}),
+    spec(86, "deepseek-shared-bf16", "deepseek", "BF16", DEFAULT, 4, num_hidden_layers=3, moe_intermediate_size=16,
+         n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=2, first_k_dense_replace=1, moe_layer_freq=1,
+         norm_topk_prob=False, scoring_func="softmax", head_dim=None),
+    spec(87, "deepseek-norm-f16", "deepseek", "F16", LINEAR, 5, num_hidden_layers=4, moe_intermediate_size=24,
+         n_routed_experts=6, num_experts_per_tok=2, first_k_dense_replace=0, moe_layer_freq=2, norm_topk_prob=True,
+         **{**PAIRS, "head_dim": None, "hidden_size": 64, "attention_bias": True}),
 ]
 
 # Rope of real models and of corners: frequencies only.
@@ -280,7 +303,7 @@ def random_weights(model, seed, gain, plus_one):
             value = noise / math.sqrt(fan_in)
         elif name.endswith("sinks"):
             value = 2 + noise  # as much as some tokens have together
-        elif name.endswith(("mlp.gate.weight", "mlp.router.weight")):
+        elif name.endswith(("mlp.gate.weight", "mlp.router.weight", "moe.router.weight")):
             value = 2 * noise / math.sqrt(fan_in)  # choices that roundings seldom change
         elif "q_proj" in name or "k_proj" in name:
             value = 1.25 * gain ** 0.5 * noise / math.sqrt(fan_in)
@@ -304,6 +327,9 @@ def norm_grow(weights, factor, plus_one):
 
 def published_name(item, name):
     """As the first checkpoints of the class have it; the others as transformers has it since."""
+    if item["arch"].startswith("granitemoe"):
+        return name.replace("experts.gate_up_proj", "input_linear.weight").replace(
+            "experts.down_proj", "output_linear.weight").replace("router.weight", "router.layer.weight")
     if item["name"] != "gemma3-text-bf16":
         return name
     return name.replace("model.language_model.", "language_model.model.").replace("model.vision", "vision").replace(
@@ -529,6 +555,7 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(min(4, os.cpu_count() or 1))
     torch.backends.cuda.matmul.allow_tf32 = False
+    deepseek.register()
     os.makedirs(options.out, exist_ok=True)
     failed = rope_references(options.out) if not options.only else 0
     for item in SPECS:

@@ -33,6 +33,8 @@ static const struct {
     {"synthetic:qwen3-30b-a3b", 30532122624, 40960, 0},
     {"synthetic:qwen1.5-moe-a2.7b", 14315784192, 8192, 0},
     {"synthetic:olmoe-1b-7b", 6919161856, 4096, 0},
+    {"synthetic:granite-3.0-3b-a800m", 3298793472, 4096, 0},
+    {"synthetic:deepseek-moe-16b", 16375728128, 4096, 0},
     {"synthetic:gpt-oss-20b", 20914757184, 131072, 128},
     {"synthetic:gpt-oss-tiny", 4749632, 4096, 128},
     {"synthetic:tiny", 2492672, 4096, 0},
@@ -93,6 +95,19 @@ START_TEST(quantized_experts_have_scales_of_their_own)
 }
 END_TEST
 
+/* Also such as stand upright, which have no blocks. */
+START_TEST(experts_of_one_tensor_have_no_format_but_mxfp4)
+{
+    struct model model;
+    struct error error = {0};
+    static const char *const names[] = {"synthetic:granite-3.0-3b-a800m:fp8",
+                                        "synthetic:granite-3.0-3b-a800m:u4"};
+    ck_assert_int_eq(model_load(names[_i], 1, 0, &model, &error), -ERR_BAD_MODEL);
+    ck_assert_ptr_nonnull(strstr(error.text, "block_sparse_moe.input_linear.weight: experts of one "
+                                             "tensor are supported as they are and in mxfp4"));
+}
+END_TEST
+
 START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
 {
     struct model_config config;
@@ -104,7 +119,8 @@ START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
         "llama-3.1-70b, qwen2.5-7b, qwen3-0.6b, mistral-7b, phi-3-mini, phi-4, phi-4-mini, "
         "granite-3.1-8b, smollm3-3b, olmo-2-7b, glm-4-9b-chat, glm-4-9b, "
         "starcoder2-7b, gemma-7b, gemma-2-9b, gemma-3-4b, mixtral-8x7b, qwen3-30b-a3b, "
-        "qwen1.5-moe-a2.7b, olmoe-1b-7b, gpt-oss-20b, gpt-oss-tiny, tiny-wide)");
+        "qwen1.5-moe-a2.7b, olmoe-1b-7b, granite-3.0-3b-a800m, deepseek-moe-16b, gpt-oss-20b, "
+        "gpt-oss-tiny, tiny-wide)");
 }
 END_TEST
 
@@ -170,6 +186,7 @@ Suite *synthetic_suite(void)
                         sizeof(shapes) / sizeof(shapes[0]));
     tcase_add_test(tcase, every_named_shape_is_in_the_table_above);
     tcase_add_test(tcase, quantized_experts_have_scales_of_their_own);
+    tcase_add_loop_test(tcase, experts_of_one_tensor_have_no_format_but_mxfp4, 0, 2);
     tcase_add_test(tcase, an_unknown_shape_is_refused_with_the_known_ones);
     tcase_add_test(tcase, a_shape_may_have_a_format);
     tcase_add_test(tcase, the_head_of_a_shape_has_no_format);

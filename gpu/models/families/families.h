@@ -9,5 +9,6 @@
 /* The i-th family, NULL behind the last. */
 const struct family *family_at(size_t i);
 
-/* "a, b and c". */
+/* "a, b and c"; architectures without that ending. */
+#define FAMILY_CLASS "ForCausalLM"
 void family_names(bool architectures, char *text, size_t size);

@@ -1,28 +1,9 @@
 /* Granite 3, the dense ones: Llama with multipliers of the embedding, of what is added to the
  * residual, of attention's products, and a divisor of the logits. */
-#include "gpu/models/base/decoder.h"
-
-#define MULTIPLIER_MIN 1e-6
-#define MULTIPLIER_MAX 1e6
+#include "gpu/models/families/granite.h"
 
 static const struct config_key keys[] = {
-    {.name = "embedding_multiplier",
-     .kind = KEY_NUMBER,
-     .at = CONFIG_AT(embedding_multiplier),
-     .min = MULTIPLIER_MIN,
-     .max = MULTIPLIER_MAX},
-    {.name = "residual_multiplier",
-     .kind = KEY_NUMBER,
-     .at = CONFIG_AT(residual_multiplier),
-     .min = MULTIPLIER_MIN,
-     .max = MULTIPLIER_MAX},
-    {.name = "logits_scaling",
-     .kind = KEY_NUMBER,
-     .at = CONFIG_AT(logits_scaling),
-     .min = MULTIPLIER_MIN,
-     .max = MULTIPLIER_MAX},
-    {.name = "attention_multiplier", .kind = KEY_RULE},
-    {.name = "attention_bias", .kind = KEY_RULE},
+    GRANITE_KEYS,
     {.name = "mlp_bias", .kind = KEY_FLAG, .at = CONFIG_AT(mlp_bias)},
     {.name = "sliding_window", .kind = KEY_IGNORED},
     {.name = "use_sliding_window", .kind = KEY_IGNORED},
@@ -30,7 +11,7 @@ static const struct config_key keys[] = {
     {.name = NULL},
 };
 
-static int rules(const struct fields *fields, struct model_config *config)
+int granite_rules(const struct fields *fields, struct model_config *config)
 {
     double multiplier = 1; /* absent, it is not that of the heads' size */
     int rc = decoder_kv_heads(fields, false, config);
@@ -39,8 +20,8 @@ static int rules(const struct fields *fields, struct model_config *config)
     if (rc == 0)
         rc = field_flag(fields, "attention_bias", &config->qkv_bias);
     if (rc == 0)
-        rc = field_number(fields, "attention_multiplier", MULTIPLIER_MIN, MULTIPLIER_MAX,
-                          &multiplier);
+        rc = field_number(fields, "attention_multiplier", GRANITE_MULTIPLIER_MIN,
+                          GRANITE_MULTIPLIER_MAX, &multiplier);
     config->o_bias = config->qkv_bias;
     config->attention_scale = (float)multiplier;
     return rc;
@@ -50,6 +31,6 @@ const struct family family_granite = {
     .type = "granite",
     .architecture = "GraniteForCausalLM",
     .keys = keys,
-    .rules = rules,
+    .rules = granite_rules,
     .build = decoder_build,
 };

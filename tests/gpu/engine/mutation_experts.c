@@ -168,6 +168,44 @@ static void turns_left_out(void)
         list()->weights[op->weight].parts[0].order.head_dim = 0;
 }
 
+static void segments_of_granite_one_off(void)
+{
+    struct weight *w = weight(LAYER "0.block_sparse_moe.output_linear.weight");
+    w->data = (const char *)w->data + expert_bytes(w);
+}
+
+/* Of the tensor that has both. */
+static void granite_halves_exchanged(void)
+{
+    struct list_weight *of =
+        &list()->weights[op_list_weight(list(), LAYER "1.block_sparse_moe.input_linear.weight")];
+    uint32_t row = of->parts[0].row;
+    of->parts[0].row = of->parts[1].row;
+    of->parts[1].row = row;
+}
+
+/* As gpt-oss has them. */
+static void granite_halves_take_turns(void)
+{
+    for (struct op *op = op_next(NULL, OP_EXPERTS); op; op = op_next(op + 1, OP_EXPERTS))
+        if (op->experts.gated) {
+            struct list_part *part = &list()->weights[op->weight].parts[0];
+            part->order = (struct head_order){part->rows, part->rows, true};
+        }
+}
+
+static void shared_mlp_left_out(void)
+{
+    const struct weight *w = weight(LAYER "2.shared_mlp.output_linear.weight");
+    zeros_put(w, 0, w->n);
+}
+
+static void granite_residual_unscaled(void)
+{
+    for (struct op *op = op_next(NULL, OP_ADD); op; op = op_next(op + 1, OP_ADD))
+        op->scale.by = 1;
+}
+
 static const struct mutation all[] = {
     {"weights of Mixtral's experts not normalised", "mixtral-default-bf16", experts_not_normalised,
      nothing},
@@ -192,6 +230,23 @@ static const struct mutation all[] = {
     {"bias of gate and up left out", "gpt-oss-yarn-bf16", up_bias_left_out, nothing},
     {"bias of down left out", "gpt-oss-yarn-bf16", down_bias_left_out, nothing},
     {"gate and up do not take turns", "gpt-oss-yarn-bf16", turns_left_out, nothing},
+    {"weights of Granite's experts not normalised", "granite-moe-bias-bf16", experts_not_normalised,
+     nothing},
+    {"segments of Granite one off", "granite-moe-tied-f16", nothing, segments_of_granite_one_off},
+    {"gate and up of Granite exchanged", "granite-moe-bias-bf16", granite_halves_exchanged,
+     nothing},
+    {"gate and up of Granite take turns", "granite-moe-tied-f16", granite_halves_take_turns,
+     nothing},
+    {"Granite's mixtures added unscaled", "granite-moe-bias-bf16", granite_residual_unscaled,
+     nothing},
+    {"Granite's shared MLP left out", "granite-moe-shared-bf16", nothing, shared_mlp_left_out},
+    {"weights of DeepSeek's experts normalised", "deepseek-shared-bf16", experts_normalised,
+     nothing},
+    {"weights of DeepSeek's experts not normalised", "deepseek-norm-f16", experts_not_normalised,
+     nothing},
+    {"DeepSeek's shared experts left out", "deepseek-shared-bf16", nothing,
+     shared_experts_left_out},
+    {"DeepSeek's experts scored apart", "deepseek-shared-bf16", experts_scored_apart, nothing},
 };
 
 const struct mutations mutations_experts = {all, sizeof all / sizeof all[0]};

@@ -10,6 +10,8 @@
 #include "tests/gpu/rig/rig_emu.h"
 #include "tests/runner.h"
 
+#define DENSE "gemma-default-bf16" /* a model without experts */
+
 static struct engine_client talk;
 static struct engine_client_job jobs[ENGINE_CLIENT_JOBS];
 static struct reference reference;
@@ -80,12 +82,13 @@ START_TEST(shared_models_score_as_transformers_does)
 }
 END_TEST
 
-static const char *const mixtures[] = {"mixtral-default-bf16",  "mixtral-window-f16",
-                                       "qwen2-moe-shared-bf16", "qwen2-moe-step-f16",
-                                       "qwen3-moe-norm-bf16",   "qwen3-moe-dense-f16",
-                                       "olmoe-default-bf16",    "olmoe-norm-f16",
-                                       "glm4-moe-shared-bf16",  "glm4-moe-dense-f16",
-                                       "gpt-oss-yarn-bf16",     "gpt-oss-clamp-f16"};
+static const char *const mixtures[] = {
+    "mixtral-default-bf16",        "mixtral-window-f16",   "qwen2-moe-shared-bf16",
+    "qwen2-moe-step-f16",          "qwen3-moe-norm-bf16",  "qwen3-moe-dense-f16",
+    "olmoe-default-bf16",          "olmoe-norm-f16",       "glm4-moe-shared-bf16",
+    "glm4-moe-dense-f16",          "gpt-oss-yarn-bf16",    "gpt-oss-clamp-f16",
+    "granite-moe-bias-bf16",       "granite-moe-tied-f16", "granite-moe-shared-bf16",
+    "granite-moe-shared-none-f16", "deepseek-shared-bf16", "deepseek-norm-f16"};
 
 /* Each rank has whole experts, and no more memory for them than with columns of all. */
 START_TEST(mixtures_whose_experts_are_shared_score_as_transformers_does)
@@ -128,7 +131,7 @@ END_TEST
 START_TEST(a_model_without_experts_shares_none)
 {
     setup(EMU_THREADS, 0);
-    ck_assert(!shared_open(names[0], 2, true, false));
+    ck_assert(!shared_open(DENSE, 2, true, false));
     ck_assert_ptr_nonnull(strstr(talk.error.text, "ep: the model is no mixture of experts"));
 }
 END_TEST
@@ -151,7 +154,7 @@ START_TEST(devices_that_do_not_reach_each_other_share_all_the_same)
 {
     setup(EMU_THREADS, 0);
     emu_fault_set(EMU_cudaDeviceCanAccessPeer, 1 + (uint64_t)_i, cudaErrorInvalidDevice);
-    ck_assert(model_open(names[0], 2, false));
+    ck_assert(model_open(DENSE, 2, false));
     ck_assert(!p2p_can_gather(&rank(0)->comm.p2p) && !p2p_can_gather(&rank(1)->comm.p2p));
     ck_assert(rig_right(error_run(), &reference));
     engine_client_close(&talk);
@@ -216,7 +219,7 @@ static void jobs_generate(void)
 static void generate(struct gpu_sample samples[REFERENCE_PROMPTS][REFERENCE_GREEDY])
 {
     setup(EMU_THREADS, 0);
-    ck_assert(model_open(names[0], 2, false));
+    ck_assert(model_open(DENSE, 2, false));
     jobs_generate();
     ck_assert_int_eq(engine_client_run(&talk, jobs, REFERENCE_PROMPTS), 0);
     for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
@@ -279,7 +282,7 @@ START_TEST(mistakes_in_sharing_are_seen)
     static void (*const mistakes[])(void) = {shards_swapped, heads_swapped, sums_skipped,
                                              vocabulary_swapped};
     setup(EMU_THREADS, 0);
-    ck_assert(model_open(names[0], 2, false));
+    ck_assert(model_open(DENSE, 2, false));
     mistakes[_i]();
     ck_assert(rig_wrong(error_run(), &reference));
     engine_client_close(&talk);
@@ -291,7 +294,7 @@ static bool skip_is_seen(uint64_t nth)
 {
     for (uint64_t seed = 1; seed <= 12; seed++) {
         setup(EMU_STEPPER, seed);
-        ck_assert(model_open(names[0], 2, true));
+        ck_assert(model_open(DENSE, 2, true));
         talk.chunk = 7; /* short steps: sums in one piece */
         post_close_all();
         emu_fault_skip_wait(nth);
@@ -314,7 +317,7 @@ END_TEST
 START_TEST(any_order_of_work_gives_the_right_scores)
 {
     setup(EMU_STEPPER, (uint64_t)_i + 1);
-    ck_assert(model_open(names[0], 2, true));
+    ck_assert(model_open(DENSE, 2, true));
     talk.chunk = _i % 3 ? 7 : 0;
     if (_i % 4 > 1)
         post_close_all();
@@ -328,7 +331,7 @@ static bool spoilt_is_seen(void (*spoil)(void))
 {
     for (uint64_t seed = 1; seed <= 12; seed++) {
         setup(EMU_STEPPER, seed);
-        ck_assert(model_open(names[0], 2, true));
+        ck_assert(model_open(DENSE, 2, true));
         talk.chunk = 7;
         cudaStream_t tally = talk.engine->comms[0]->office.desk[1].tally;
         spoil();
@@ -364,7 +367,7 @@ END_TEST
 START_TEST(memory_that_one_rank_lacks_is_taken_on_none)
 {
     setup(EMU_THREADS, 0);
-    ck_assert(model_open(names[0], 2, false));
+    ck_assert(model_open(DENSE, 2, false));
     uint64_t used[2];
     struct gpu_memory memory;
     for (uint32_t i = 0; i < 2; i++) {
@@ -387,7 +390,7 @@ END_TEST
 START_TEST(a_rank_that_is_lost_ends_the_group_and_nothing_hangs)
 {
     setup(EMU_THREADS, 0);
-    ck_assert(model_open(names[0], 2, false));
+    ck_assert(model_open(DENSE, 2, false));
     jobs_generate();
     emu_fault_set(EMU_launch, 40 + 13 * (uint64_t)_i, cudaErrorLaunchFailure);
     ck_assert_int_eq(engine_client_run(&talk, jobs, REFERENCE_PROMPTS), -ERR_DEVICE);
@@ -400,7 +403,7 @@ END_TEST
 START_TEST(heads_that_do_not_divide_are_refused)
 {
     setup(EMU_THREADS, 0);
-    ck_assert(reference_read(names[0], &reference));
+    ck_assert(reference_read(DENSE, &reference));
     struct gpu_options options = {.model = reference.directory, .tp = 3};
     ck_assert_int_eq(engine_client_open(&talk, &options, false), -ERR_BAD_CONFIG);
     ck_assert_ptr_nonnull(strstr(talk.error.text, "tp is 3"));
