@@ -26,7 +26,7 @@
 #include "protocol/base/error.h"
 #include "protocol/base/sampler.h"
 
-#define GPU_ABI 12u
+#define GPU_ABI 13u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_STAGES_MAX 8                   /* of a pipeline */
@@ -44,6 +44,7 @@
 #define GPU_HOST_AUTO UINT64_MAX /* gpu_options.host_max: the device's choice */
 
 struct gpu_engine; /* opaque */
+struct gpu_kept;   /* opaque: see keep() */
 
 struct gpu_device {
     char name[64];
@@ -144,6 +145,9 @@ struct gpu_options {
     uint64_t kv_max;         /* 0 = no limit */
     uint64_t host_max;       /* host memory for blocks, of all ranks together; 0 = none */
     uint64_t host_chunk_bytes; /* 0 = the device's choice */
+    uint64_t host_limit; /* of all chunks and kept weights of the process; 0 = none but host_max */
+    struct gpu_kept *kept; /* where weights are kept and come from; NULL: from files alone. Borrowed
+                              while the engine is open */
     uint64_t seed;           /* of synthetic weights */
     uint32_t cpu_threads;    /* CPU device: threads of the compute stream; 0 = cores */
     uint32_t cpu_devices; /* CPU device: how many there are; 0 = 1. The first options count */
@@ -374,6 +378,8 @@ struct gpu_memory {
     uint64_t graphs;     /* arenas of captured steps */
     uint64_t pinned;     /* host memory */
     uint64_t host_blocks; /* and in chunks for blocks, of all ranks together: told of rank 0 */
+    uint64_t kept_pinned, kept_mapped; /* weights in host memory, likewise: the caller's to fill in,
+                                          whose they are */
     uint64_t device_free, device_total; /* as the device tells */
 };
 
@@ -469,6 +475,25 @@ struct gpu_api {
      * place, ERR_TOO_LARGE where its rank is above adapter_rank_max. On failure nothing may have it. */
     int (*adapter_load)(struct gpu_engine *engine, uint32_t number, const struct gpu_adapter *adapter,
                         struct error *error);
+
+    /* any, blocks. Host memory for the weights of one engine, which outlives it: what was kept of
+     * one is copied to the next that is opened with it, of the same options. `limit`: as
+     * gpu_options.host_limit. kept_free with no such engine open. */
+    int (*kept_make)(uint64_t limit, struct gpu_kept **ret_kept, struct error *error);
+    void (*kept_free)(struct gpu_kept *kept);
+    /* any one thread, blocks for as long as it takes, after every rank has started: registers host
+     * memory and copies the engine's weights there, beside steps, unless that was done. stop() waits
+     * for a part of it and ends it (ERR_DRAINING). ERR_NO_MEMORY where the limit, the system or the
+     * driver refuses, ERR_DEVICE of a copy; nothing is kept then, and files are read as before. */
+    int (*keep)(struct gpu_engine *engine, struct error *error);
+    /* any, blocks, with no engine open that has it. What is kept stays, but no device has it: before
+     * device_give(). It is registered again when an engine starts. */
+    void (*kept_unpin)(struct gpu_kept *kept);
+    /* any. Bytes that the driver has registered, and others. */
+    void (*kept_memory)(const struct gpu_kept *kept, uint64_t *ret_pinned, uint64_t *ret_mapped);
+    /* any, blocks, with no engine open and no other call on the device until it returns: the process
+     * gives up all that it has of a device, its context too. The next call takes it anew. */
+    int (*device_give)(int device, struct error *error);
 
     /* any one thread at a time, blocks for as long as the driver takes: maps and registers a chunk
      * of host memory for blocks of a group. ERR_NO_MEMORY when the system or the driver refuses;

@@ -174,6 +174,8 @@ static void put_memory(struct out *out, const char *name, const char *labels,
         {"graphs", memory->graphs},
         {"pinned", memory->pinned},
         {"host_cache", memory->host_blocks},
+        {"kept_pinned", memory->kept_pinned},
+        {"kept_mapped", memory->kept_mapped},
         {"device_free", memory->device_free},
         {"device_total", memory->device_total},
     };
@@ -355,7 +357,9 @@ static void put_model_memory(struct out *out, const struct server *server)
                      {"kv", memory.kv_held},
                      {"scratch", memory.scratch_held},
                      {"pinned", memory.pinned},
-                     {"host_cache", memory.host_blocks}};
+                     {"host_cache", memory.host_blocks},
+                     {"kept_pinned", memory.kept_pinned},
+                     {"kept_mapped", memory.kept_mapped}};
         for (size_t j = 0; j < COUNT(parts); j++) {
             PUT(out, "sluice_", name, "{model=\"");
             put_label(out, model->info.id);

@@ -117,6 +117,16 @@ static void put_formats(const struct gpu_model *model, struct json_writer *write
     json_close(writer, '}');
 }
 
+/* Where they are, or will come from. */
+static const char *weights_word(const struct served_model *model)
+{
+    struct gpu_memory memory;
+    status_model_memory(model, &memory);
+    if (model->sleep.state != MODEL_ASLEEP && model->sleep.state != MODEL_WAKING)
+        return "device";
+    return memory.kept_mapped > 0 ? "mapped" : memory.kept_pinned > 0 ? "pinned" : "files";
+}
+
 void status_model(const struct server *server, const struct served_model *served,
                   struct json_writer *writer)
 {
@@ -124,6 +134,7 @@ void status_model(const struct server *server, const struct served_model *served
     json_open(writer, NULL, '{');
     json_put_text(writer, "model", model->id);
     json_put_text(writer, "state", model_sleep_word(served));
+    json_put_text(writer, "weights", weights_word(served));
     json_put_text(writer, "architecture", model->arch);
     json_put_text(writer, "dtype", model->dtype);
     json_put_text(writer, "kv_dtype", model->kv_dtype);
@@ -209,6 +220,8 @@ static void add_memory(struct gpu_memory *sum, const struct gpu_memory *one)
     sum->graphs += one->graphs;
     sum->pinned += one->pinned;
     sum->host_blocks += one->host_blocks;
+    sum->kept_pinned += one->kept_pinned;
+    sum->kept_mapped += one->kept_mapped;
     sum->device_free += one->device_free;
     sum->device_total += one->device_total;
 }
@@ -273,6 +286,8 @@ static void put_memory(struct json_writer *writer, const struct gpu_memory *memo
     json_put_uint(writer, "graphs", memory->graphs);
     json_put_uint(writer, "pinned", memory->pinned);
     json_put_uint(writer, "host_cache", memory->host_blocks);
+    json_put_uint(writer, "kept_pinned", memory->kept_pinned);
+    json_put_uint(writer, "kept_mapped", memory->kept_mapped);
     json_put_uint(writer, "device_free", memory->device_free);
     json_put_uint(writer, "device_total", memory->device_total);
     json_close(writer, '}');

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/base/host_memory.h"
 #include "daemon/sched/kv.h"
 #include "daemon/worker/device_module.h"
 #include "daemon/worker/replica.h"
@@ -138,6 +139,22 @@ static int say_which(const struct models *models, uint32_t index, int rc, struct
     return rc;
 }
 
+/* What shares a device with models would lose it with them; and of the library that sums between
+ * ranks it is not known what it keeps of a context. */
+static int check_release(const struct options *options, const struct layout *layout,
+                         struct error *error)
+{
+    if (!options->release_device)
+        return 0;
+    if (options->program[0])
+        return error_set(error, ERR_BAD_CONFIG,
+                         "release-device: not with program, whose lanes keep their devices");
+    if (layout->tp > 1)
+        return error_set(error, ERR_BAD_CONFIG,
+                         "release-device: not with tp above 1: NCCL may keep a part of a context");
+    return 0;
+}
+
 /* free: only what is free now counts as there, and the layout stays. */
 static int check(struct models *models, uint32_t index, bool free, struct gpu_model *ret_model,
                  struct error *error)
@@ -160,6 +177,8 @@ static int check(struct models *models, uint32_t index, bool free, struct gpu_mo
     facts.memory_bytes = left_of(models, own, memory.free_bytes);
     if (!rc && free)
         rc = layout_choose(own, &facts, &layout, reason, error);
+    if (!rc)
+        rc = check_release(own, &layout, error);
     if (rc)
         return rc;
     if (!models->alone)
@@ -215,15 +234,51 @@ struct opened {
 };
 
 static int open_engine(const struct models *models, uint32_t index, const int *numbers,
-                       struct gpu_engine **ret_engine, struct gpu_model *ret_model,
-                       struct gpu_limits *ret_limits, struct error *error)
+                       struct gpu_kept *kept, struct gpu_engine **ret_engine,
+                       struct gpu_model *ret_model, struct gpu_limits *ret_limits,
+                       struct error *error)
 {
     const struct layout *layout = &models->layouts[index];
     struct gpu_options options = gpu_options_of(models, index, numbers);
+    options.host_limit = models->host_limit;
+    options.kept = kept;
     options.tp = layout->tp;
     options.pp = layout->pp;
     options.host_max = host_share(models->list.at[index], layout->dp);
     return models->gpu->open(&options, ret_engine, ret_model, ret_limits, error);
+}
+
+/* Which may sleep without an admin's asking, and lose nothing. */
+static bool is_kept(const struct models *models, uint32_t index)
+{
+    const struct options *own = models->list.at[index];
+    return (own->sleep_after > 0 || models->list.count > 1) && own->adapters_max == 0;
+}
+
+static void limit_host(struct models *models)
+{
+    uint64_t cache = 0, asked = models->list.at[0]->host_memory;
+    bool any = false;
+    struct host_memory memory;
+    for (uint32_t i = 0; i < models->list.count; i++) {
+        const struct options *own = models->list.at[i];
+        any = any || is_kept(models, i);
+        cache += own->host_cache == OPTION_AUTO ? 0 : own->host_cache;
+    }
+    models->host_limit = asked == OPTION_AUTO ? 0 : asked;
+    if (asked != OPTION_AUTO || !any || strcmp(models->gpu->name, "cpu") == 0 ||
+        !host_memory_read("", &memory))
+        return;
+    models->host_limit = memory.all / 2 > cache ? memory.all / 2 : cache;
+}
+
+static int make_kept(const struct models *models, uint32_t index, struct gpu_kept **ret_kept,
+                     struct error *error)
+{
+    *ret_kept = NULL;
+    return models->host_limit && is_kept(models, index)
+               ? models->gpu->kept_make(models->host_limit, ret_kept, error)
+               : 0;
 }
 
 /* For the sleeper: what is read does not change once all are open. */
@@ -231,7 +286,25 @@ static int open_again(void *context, uint32_t index, const struct replica *repli
                       struct gpu_engine **ret_engine, struct gpu_model *ret_model,
                       struct gpu_limits *ret_limits, struct error *error)
 {
-    return open_engine(context, index, replica->devices, ret_engine, ret_model, ret_limits, error);
+    struct gpu_kept *kept = container_of(replica, const struct replica_worker, base)->kept;
+    return open_engine(context, index, replica->devices, kept, ret_engine, ret_model, ret_limits,
+                       error);
+}
+
+static void give_devices(void *context)
+{
+    const struct models *models = context;
+    struct error error;
+    for (uint32_t i = 0; i < models->device_count; i++)
+        if (models->gpu->device_give(models->numbers[i], &error))
+            log_line(LOG_ERROR, "device", "device %d is not given back: %s", models->numbers[i],
+                     error.text);
+}
+
+static void drop_kept(const struct models *models, struct gpu_kept *kept)
+{
+    if (kept)
+        models->gpu->kept_free(kept);
 }
 
 static int open_replica(const struct models *models, uint32_t index, uint32_t number,
@@ -242,18 +315,26 @@ static int open_replica(const struct models *models, uint32_t index, uint32_t nu
     const int *numbers = models->numbers + number * ranks;
     const struct options *own = models->list.at[index];
     struct gpu_engine *engine;
+    struct gpu_kept *kept;
     if (opened->count == SERVER_REPLICAS_MAX)
         return error_limit(error, ERR_BAD_CONFIG, SERVER_REPLICAS_MAX, opened->count + 1,
                            "dp: at most %d replicas of all models together", SERVER_REPLICAS_MAX);
-    int rc = open_engine(models, index, numbers, &engine, &opened->model, &opened->limits, error);
+    int rc = make_kept(models, index, &kept, error);
     if (rc)
         return rc;
+    rc = open_engine(models, index, numbers, kept, &engine, &opened->model, &opened->limits, error);
+    if (rc) {
+        drop_kept(models, kept);
+        return rc;
+    }
     rc = replica_make(models->gpu, engine, &opened->model, &opened->limits, own, &loop->completions,
                       &opened->replicas[opened->count], error);
     if (rc) {
         models->gpu->close(engine);
+        drop_kept(models, kept);
         return rc;
     }
+    opened->replicas[opened->count]->kept = kept;
     if (models->list.count > 1)
         worker_share(opened->replicas[opened->count]->worker);
     if (opened->replicas[opened->count]->trace)
@@ -302,11 +383,15 @@ int models_open(struct models *models, struct event_loop *loop, struct error *er
 {
     struct opened opened = {.count = 0};
     int rc = 0;
+    limit_host(models);
     for (uint32_t i = 0; !rc && i < models->list.count; i++)
         rc = open_model(models, i, loop, &opened, error);
     for (uint32_t i = 0; rc && i < opened.count; i++)
         replica_free(opened.replicas[i]);
-    const struct sleeper_opener opener = {.open = open_again, .context = models};
+    const struct sleeper_opener opener = {
+        .open = open_again,
+        .give_devices = models->list.at[0]->release_device ? give_devices : NULL,
+        .context = models};
     if (!rc)
         sleeper_begin(&loop->sleeper, &loop->server, &models->list, &loop->completions, &opener,
                       models->asleep);

@@ -24,6 +24,7 @@ struct models {
     bool alone; /* the others are looked away from */
     uint64_t
         taken[GPU_DEVICES_MAX]; /* of each of them, by the weights of models that have a layout */
+    uint64_t host_limit; /* of weights and KV in host memory; 0: none, and no weights are kept */
     struct adapter_names adapters; /* of the first */
     struct gpu_adapter adapters_given[GPU_ADAPTERS_MAX];
     struct adapter_folder folder; /* likewise */

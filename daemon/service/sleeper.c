@@ -32,6 +32,32 @@ static void close_parts(struct sleeper_model *of)
     }
 }
 
+/* Before anything of it touches a device. */
+static void enter_devices(struct sleeper *sleeper)
+{
+    pthread_mutex_lock(&sleeper->lock);
+    sleeper->open++;
+    pthread_mutex_unlock(&sleeper->lock);
+}
+
+/* After all of it is closed. What is in host memory is no device's either, from then on. */
+static void leave_devices(struct sleeper *sleeper)
+{
+    pthread_mutex_lock(&sleeper->lock);
+    bool gives = --sleeper->open == 0 && sleeper->opener.give_devices;
+    for (uint32_t i = 0; gives && i < sleeper->server->model_count; i++) {
+        const struct served_model *model = &sleeper->server->models[i];
+        for (uint32_t j = 0; j < model->replica_count; j++) {
+            const struct replica_worker *replica = replica_at(model, j);
+            if (replica->kept)
+                replica->gpu->kept_unpin(replica->kept);
+        }
+    }
+    if (gives)
+        sleeper->opener.give_devices(sleeper->opener.context);
+    pthread_mutex_unlock(&sleeper->lock);
+}
+
 /* What is known of a model stays as it was told when it was served first. */
 static int check_same(const struct gpu_model *was, const struct gpu_model *is, struct error *error)
 {
@@ -62,11 +88,15 @@ static void *thread_main(void *argument)
 {
     struct sleeper_model *of = argument;
     (void)pthread_setname_np(pthread_self(), "sluice-sleep");
-    if (of->act == SLEEPER_CLOSING)
+    bool closes = of->act == SLEEPER_CLOSING;
+    if (!closes)
+        enter_devices(of->sleeper);
+    for (uint32_t i = 0; !closes && i < of->count; i++)
+        closes = open_part(of, &of->parts[i], &of->error) != 0;
+    if (closes) {
         close_parts(of);
-    for (uint32_t i = 0; of->act == SLEEPER_OPENING && !of->error.code && i < of->count; i++)
-        if (open_part(of, &of->parts[i], &of->error))
-            close_parts(of);
+        leave_devices(of->sleeper);
+    }
     atomic_store_explicit(&of->done, true, memory_order_release);
     completion_control(of->sleeper->completions, COMPLETION_STOPPED);
     completion_flush(of->sleeper->completions);
@@ -97,8 +127,12 @@ static void stop_workers(struct sleeper_model *of)
 static void sleep_model(void *context, uint32_t number)
 {
     struct sleeper *sleeper = context;
-    sleeper->models[number].falls = true;
-    stop_workers(&sleeper->models[number]);
+    struct sleeper_model *of = &sleeper->models[number];
+    of->falls = true;
+    if (keeper_busy(&of->keeper))
+        of->act = SLEEPER_KEEPING; /* it would begin anew when the model wakes */
+    else
+        stop_workers(of);
 }
 
 /* A worker that failed to load says nothing when it has stopped but that. */
@@ -190,6 +224,7 @@ static void loaded(struct sleeper_model *of, time_us now_us)
     uint32_t failed = count_of(of, WORKER_FAILED);
     if (count_of(of, WORKER_READY) == model->replica_count) {
         of->act = SLEEPER_NONE;
+        of->keeps = true;
         for (uint32_t i = 0; i < model->replica_count; i++)
             replica_at(model, i)->waking = false;
         model_woke(of->sleeper->server, of->number, now_us);
@@ -213,7 +248,9 @@ static bool tend(struct sleeper_model *of, time_us now_us)
         (void)pthread_join(of->thread, NULL);
     of->has_thread = of->has_thread && !ended;
     bool done = !of->has_thread && atomic_load_explicit(&of->done, memory_order_acquire);
-    if (of->act == SLEEPER_STOPPING &&
+    if (of->act == SLEEPER_KEEPING && !keeper_busy(&of->keeper))
+        stop_workers(of);
+    else if (of->act == SLEEPER_STOPPING &&
         count_of(of, WORKER_STOPPED) + count_of(of, WORKER_FAILED) == model->replica_count)
         close_stopped(of);
     else if (of->act == SLEEPER_CLOSING && done)
@@ -225,12 +262,30 @@ static bool tend(struct sleeper_model *of, time_us now_us)
     return of->act != act;
 }
 
+/* Once it is awake, and the daemon ready: nobody waits for it then. */
+static void tend_keeper(struct sleeper_model *of)
+{
+    const struct sleeper *sleeper = of->sleeper;
+    const struct served_model *model = model_of(of);
+    keeper_turn(&of->keeper, model->info.id);
+    if (!of->keeps || of->act != SLEEPER_NONE || sleeper->server->phase != SERVER_READY ||
+        model->sleep.state != MODEL_AWAKE || count_of(of, WORKER_READY) != model->replica_count)
+        return;
+    _Static_assert(KEEPER_REPLICAS_MAX >= SERVER_REPLICAS_MAX, "all of a model's find room");
+    of->keeps = false;
+    for (uint32_t i = 0; i < model->replica_count; i++)
+        keeper_add(&of->keeper, replica_at(model, i));
+    keeper_begin(&of->keeper, sleeper->completions, model->info.weight_bytes);
+}
+
 bool sleeper_turn(struct sleeper *sleeper, time_us now_us)
 {
     bool any = false;
-    for (uint32_t i = 0; sleeper->server && i < sleeper->server->model_count; i++)
+    for (uint32_t i = 0; sleeper->server && i < sleeper->server->model_count; i++) {
+        tend_keeper(&sleeper->models[i]);
         if (sleeper->models[i].act != SLEEPER_NONE)
             any |= tend(&sleeper->models[i], now_us);
+    }
     return any;
 }
 
@@ -258,17 +313,22 @@ void sleeper_begin(struct sleeper *sleeper, struct server *server, const struct 
                    struct completion_queue *completions, const struct sleeper_opener *opener,
                    uint32_t asleep)
 {
-    *sleeper = (struct sleeper){.server = server, .completions = completions, .opener = *opener};
+    *sleeper = (struct sleeper){.server = server,
+                                .completions = completions,
+                                .opener = *opener,
+                                .lock = PTHREAD_MUTEX_INITIALIZER};
     for (uint32_t i = 0; i < list->count; i++) {
         const struct options *options = list->at[i];
         struct model_sleep *sleep = &server->models[i].sleep;
         sleeper->models[i] =
-            (struct sleeper_model){.sleeper = sleeper, .number = i, .options = options};
+            (struct sleeper_model){.sleeper = sleeper, .number = i, .options = options, .keeps = true};
         sleep->after_us = options->sleep_after;
         sleep->lasting = options->adapters_max > 0;
         sleep->used_us = sleep->since_us = server->turn_us;
         if (asleep >> i & 1)
             begin_asleep(&server->models[i]);
+        else
+            sleeper->open++;
     }
     server->sleep_api = &sleep_api;
     server->sleep_context = sleeper;
@@ -281,6 +341,7 @@ void sleeper_end(struct sleeper *sleeper)
         if (of->has_thread)
             (void)pthread_join(of->thread, NULL);
         of->has_thread = false;
+        keeper_end(&of->keeper);
         if (of->sleeper)
             close_parts(of); /* what was opened and did not become a replica's */
     }

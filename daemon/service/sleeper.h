@@ -3,7 +3,12 @@
  *
  * Closing an engine and reading a model's configuration may take long: a thread does it, one at a
  * time for each model, which has the engines meanwhile; replicas are the loop's and have none then.
- * Weights are read from the model's files, which the system's cache has as far as there is memory.
+ * Weights that are in no host memory of ours are read from the model's files, which the system's
+ * cache has as far as there is memory.
+ *
+ * While a model is awake a thread copies its weights to host memory (keeper.h), from where they come
+ * when it wakes; it does not fall asleep before that has ended. Where devices are given back, that
+ * happens when no model has any, on the thread that closed the last, and what opens one waits.
  *
  * loop thread. sleeper_end() before the replicas are freed.
  */
@@ -15,6 +20,7 @@
 
 #include "daemon/base/model_list.h"
 #include "daemon/request/server.h"
+#include "daemon/worker/keeper.h"
 #include "daemon/worker/replica.h"
 
 /* How a replica of a model is opened. */
@@ -22,11 +28,13 @@ struct sleeper_opener {
     int (*open)(void *context, uint32_t model, const struct replica *replica,
                 struct gpu_engine **ret_engine, struct gpu_model *ret_model,
                 struct gpu_limits *ret_limits, struct error *error); /* any thread */
+    void (*give_devices)(void *context); /* any thread; NULL: they stay the process's */
     void *context;
 };
 
 enum sleeper_act {
     SLEEPER_NONE,
+    SLEEPER_KEEPING,
     SLEEPER_STOPPING,
     SLEEPER_CLOSING,
     SLEEPER_OPENING,
@@ -45,11 +53,13 @@ struct sleeper_model {
     uint32_t number;
     const struct options *options; /* borrowed */
     enum sleeper_act act;
+    bool keeps; /* its weights are to go to host memory, as soon as it is awake */
     bool falls; /* what follows is sleep: else `error` says why it could not wake */
     pthread_t thread;
     bool has_thread;
     atomic_bool done;
     struct error error; /* code 0: none */
+    struct keeper keeper;
     struct sleeper_part parts[SERVER_REPLICAS_MAX];
     uint32_t count;
 };
@@ -58,6 +68,8 @@ struct sleeper {
     struct server *server;
     struct completion_queue *completions;
     struct sleeper_opener opener;
+    pthread_mutex_t lock; /* of what follows, and held while devices are given back */
+    uint32_t open;        /* models that have engines, or are about to */
     struct sleeper_model models[MODEL_LIST_MAX];
 };
 

@@ -89,10 +89,12 @@ static void yield(struct replica *replica)
 
 static void memory(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory)
 {
-    if (of(replica)->worker)
-        of(replica)->gpu->memory(of(replica)->engine, rank, ret_memory);
-    else
-        *ret_memory = (struct gpu_memory){0};
+    const struct replica_worker *self = of(replica);
+    *ret_memory = (struct gpu_memory){0};
+    if (self->worker)
+        self->gpu->memory(self->engine, rank, ret_memory);
+    if (self->kept && rank == 0)
+        self->gpu->kept_memory(self->kept, &ret_memory->kept_pinned, &ret_memory->kept_mapped);
 }
 
 static void add_counters(struct gpu_counters *sum, const struct gpu_counters *more)
@@ -268,6 +270,8 @@ void replica_free(struct replica_worker *replica)
     if (!replica)
         return;
     worker_destroy(replica->worker);
+    if (replica->kept)
+        replica->gpu->kept_free(replica->kept);
     trace_free(replica->trace);
     free(replica);
 }

@@ -18,6 +18,7 @@ struct replica_worker {
     bool waking; /* its worker loads once more: that this fails is no illness, unless the device
                     does */
     bool slept;
+    struct gpu_kept *kept; /* its weights in host memory; owned; NULL: they come from files */
     struct stats_worker before; /* figures of the workers that it had */
     struct gpu_counters counters;
     bool asked; /* for figures that are not there yet */

@@ -32,5 +32,8 @@ extern const struct device_traits device_traits;
  * matrices come in `own`. ERR_BAD_CONFIG where the device does not compute in what is asked for. */
 int device_dtype(enum gpu_dtype asked, enum model_dtype own, enum dtype *ret, struct error *error);
 
+/* As in gpu/gpu.h. */
+int device_give(int device, struct error *error);
+
 /* Before any other call on a device; once per process, later calls do nothing. */
 int device_prepare(const struct gpu_options *options, struct error *error);

@@ -1,5 +1,6 @@
 #include "gpu/base/device.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -63,4 +64,14 @@ int device_prepare(const struct gpu_options *options, struct error *error)
     prepared = true;
     pthread_mutex_unlock(&prepare_lock);
     return status == cudaSuccess ? 0 : cuda_fail(status, "emu_setup", error);
+}
+
+/* There is no context: this device's memory is the process's, and nothing of it is taken. */
+int device_give(int device, struct error *error)
+{
+    CUDA_TRY(cudaSetDevice(device), error);
+    const uint64_t taken = emu_live().device_bytes;
+    return taken ? error_set(error, ERR_DEVICE, "device %d: %" PRIu64 " bytes are still taken",
+                             device, taken)
+                 : 0;
 }

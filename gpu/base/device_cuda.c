@@ -1,4 +1,9 @@
 #include "gpu/base/device.h"
+
+#include <cuda_runtime_api.h>
+
+#include "gpu/base/cuda_error.h"
+#include "gpu/kernels/common/device_reset.h"
 #include "gpu/kernels/matmul/matmul.h"
 
 const char device_name[] = "cuda";
@@ -31,5 +36,14 @@ int device_prepare(const struct gpu_options *options, struct error *error)
 {
     (void)options;
     (void)error;
+    return 0;
+}
+
+/* What the library keeps of the context goes first: it would be stale. */
+int device_give(int device, struct error *error)
+{
+    CUDA_TRY(cudaSetDevice(device), error);
+    matmul_forget(device);
+    CUDA_TRY(device_reset(device), error);
     return 0;
 }

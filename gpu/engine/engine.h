@@ -17,6 +17,7 @@
 #include "gpu/comm/pipeline_link.h"
 #include "gpu/engine/rings.h"
 #include "gpu/memory/host_chunks.h"
+#include "gpu/memory/kept_weights.h"
 #include "gpu/memory/slabs.h"
 #include "gpu/engine/sampling.h"
 #include "gpu/engine/slot_state.h"
@@ -73,16 +74,18 @@ struct rank {
 struct gpu_engine {
     struct engine_config facts;
     struct mem_limits memory_limits;
+    uint64_t host_limit; /* of host_pages_make() */
     uint64_t seed; /* of synthetic weights */
     uint32_t profile_steps;
     char *cache_dir; /* NULL: nothing is timed or kept */
     uint32_t rank_count;
     struct host_chunks chunks;                /* for blocks of all ranks */
+    struct gpu_kept *kept;                    /* borrowed; NULL: weights come from files alone */
     struct comm_group *comms[GPU_STAGES_MAX]; /* NULL: one rank per stage, or nothing to compute */
     struct rank rank;         /* rank 0, the leader */
     struct rank *more;        /* the others, from rank 1 on */
-    pthread_mutex_t loading;  /* held while an adapter is read */
-    bool stopping;            /* under that: none is read any more */
+    pthread_mutex_t loading;  /* held while an adapter is read, and a chunk of weights copied */
+    bool stopping;            /* under that: neither is done any more */
     atomic_bool failed;       /* some rank is dead: nobody waits for its device any more */
     _Atomic uint32_t progress; /* thousandths of the loading */
     void (*log)(enum gpu_log_level level, const char *line);
@@ -121,6 +124,12 @@ int rank_adapter_load(struct rank *rank, const struct adapter *adapter, uint32_t
 
 /* Says that the rank, and with it the engine, is of no use any more. */
 void rank_die(struct rank *rank);
+
+/* keep.c: as in gpu/gpu.h. */
+int engine_keep(struct gpu_engine *engine, struct error *error);
+/* Enqueues the copy of what is kept of this rank's weights. *ret_there: that is all of them; else
+ * they are to be loaded. */
+int rank_weights_return(struct rank *rank, bool *ret_there, struct error *error);
 
 /* step.c */
 int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *error);

@@ -173,7 +173,9 @@ static void tell_rope(const struct gpu_engine *engine)
 static int chunks_open(struct gpu_engine *engine, struct error *error)
 {
     const struct engine_config *facts = &engine->facts;
-    struct host_chunks sizes = {.count = facts->limits.chunks_max, .ranks = engine->rank_count};
+    struct host_chunks sizes = {.count = facts->limits.chunks_max,
+                                .ranks = engine->rank_count,
+                                .limit = engine->host_limit};
     for (uint32_t g = 0; g < facts->model.group_count; g++) {
         sizes.blocks[g] = facts->model.groups[g].chunk_blocks;
         for (uint32_t i = 0; i < engine->rank_count; i++)
@@ -211,6 +213,8 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
         .memory_reserve = options->memory_reserve,
         .kv_max = options->kv_max,
     };
+    engine->host_limit = options->host_limit;
+    engine->kept = options->kept;
     status = chunks_open(engine, error);
     if (status) {
         ranks_part(engine);
@@ -402,6 +406,11 @@ static int module_adapter_load(struct gpu_engine *engine, uint32_t number,
     return status;
 }
 
+static int module_kept_make(uint64_t limit, struct gpu_kept **ret_kept, struct error *error)
+{
+    return kept_weights_make(limit, device_traits.host_chunk_bytes, ret_kept, error);
+}
+
 static int module_chunk_make(struct gpu_engine *engine, uint32_t group, uint32_t chunk,
                              struct error *error)
 {
@@ -509,6 +518,12 @@ __attribute__((visibility("default"))) const struct gpu_api gpu_module = {
     .kv_grow = module_kv_grow,
     .kv_shrink = module_kv_shrink,
     .adapter_load = module_adapter_load,
+    .kept_make = module_kept_make,
+    .kept_free = kept_weights_free,
+    .kept_unpin = kept_weights_unpin,
+    .kept_memory = kept_weights_memory,
+    .keep = engine_keep,
+    .device_give = device_give,
     .chunk_make = module_chunk_make,
     .chunk_drop = module_chunk_drop,
     .copy = module_copy,

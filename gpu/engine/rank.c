@@ -94,8 +94,11 @@ static int weights_make(struct rank *rank, struct error *error)
         .weights = &rank->weights,
         .progress = rank->number ? &unseen : &engine->progress,
     };
+    bool there = false;
     nvtx_begin("load");
-    status = loader_run(&loader, error);
+    status = rank_weights_return(rank, &there, error);
+    if (!status && !there)
+        status = loader_run(&loader, error);
     if (!status)
         status = adapter_weights_open(&rank->adapters, &engine->facts.adapters, layers_of(rank),
                                       &source, &rank->lane, &rank->mem, error);

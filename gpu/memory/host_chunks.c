@@ -1,14 +1,10 @@
 #include "gpu/memory/host_chunks.h"
 
 #include <assert.h>
-#include <cuda_runtime_api.h>
-#include <inttypes.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
-#include "gpu/base/cuda_error.h"
+#include "gpu/memory/host_pages.h"
 
-#define PAGE 4096u
 #define PART_ALIGN 256u /* as blocks are on the device */
 
 int host_chunks_open(struct host_chunks *chunks, const struct host_chunks *sizes,
@@ -45,21 +41,10 @@ int host_chunks_make(struct host_chunks *chunks, uint32_t group, uint32_t chunk,
 {
     assert(chunk < chunks->count && !chunks->chunks[chunk].base);
     uint64_t bytes = chunks->part_at[group][chunks->ranks];
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED)
-        return error_set(error, ERR_NO_MEMORY, "no memory for a chunk of %" PRIu64 " bytes", bytes);
-    (void)madvise(base, bytes, MADV_HUGEPAGE); /* fewer pages to register, where there are such */
-    /* The system zeroes them here, not within the driver's call, beside which others wait. */
-    for (uint64_t at = 0; at < bytes; at += PAGE)
-        *(volatile char *)((char *)base + at) = 0;
-    cudaError_t failed = cudaHostRegister(base, bytes, cudaHostRegisterPortable);
-    if (failed != cudaSuccess) {
-        struct error why;
-        (void)cudaGetLastError(); /* a refusal does not last */
-        (void)cuda_fail(failed, "cudaHostRegister", &why);
-        (void)munmap(base, bytes);
-        return error_set(error, ERR_NO_MEMORY, "a chunk of %" PRIu64 " bytes: %s", bytes, why.text);
-    }
+    void *base = NULL;
+    int status = host_pages_make(chunks->limit, bytes, &base, error);
+    if (status)
+        return status;
     chunks->chunks[chunk] = (struct host_chunk){.base = base, .bytes = bytes, .group = group};
     atomic_fetch_add_explicit(&chunks->bytes, bytes, memory_order_relaxed);
     return 0;
@@ -69,9 +54,7 @@ void host_chunks_drop(struct host_chunks *chunks, uint32_t chunk)
 {
     struct host_chunk *gone = &chunks->chunks[chunk];
     assert(chunk < chunks->count && gone->base);
-    /* Of a device that failed the pages stay the driver's until the process ends. */
-    if (cudaHostUnregister(gone->base) == cudaSuccess)
-        (void)munmap(gone->base, gone->bytes);
+    host_pages_drop(gone->base, gone->bytes, true);
     atomic_fetch_sub_explicit(&chunks->bytes, gone->bytes, memory_order_relaxed);
     *gone = (struct host_chunk){.base = NULL};
 }

@@ -1,9 +1,7 @@
 /* Host memory for KV blocks: chunks that are mapped and registered while steps run, and given back.
  *
  * A chunk holds blocks of one group, of every rank: a part for each rank, and in it a place for
- * each block. Mapping, touching and registering pages takes the driver tens of milliseconds for
- * each chunk and may stop other calls that take its lock, so it is done in small chunks by a thread
- * that does nothing else.
+ * each block. A thread that does nothing else makes them (host_pages.h).
  *
  * Thread: host_chunks_make and host_chunks_drop one thread's at a time, host_chunks_at any's that
  * learned of the chunk from that one, host_chunks_bytes any. Owns the chunks.
@@ -23,6 +21,7 @@ struct host_chunk {
 
 struct host_chunks {
     uint32_t count, ranks;
+    uint64_t limit; /* of host_pages_make() */
     uint32_t blocks[GPU_GROUPS_MAX];                       /* of a chunk */
     uint64_t block_bytes[GPU_GROUPS_MAX][GPU_DEVICES_MAX]; /* of each rank */
     uint64_t part_at[GPU_GROUPS_MAX][GPU_DEVICES_MAX + 1];
@@ -30,13 +29,13 @@ struct host_chunks {
     _Atomic uint64_t bytes;
 };
 
-/* `sizes`: count, ranks, blocks and block_bytes are filled in. */
+/* `sizes`: count, ranks, limit, blocks and block_bytes are filled in. */
 int host_chunks_open(struct host_chunks *chunks, const struct host_chunks *sizes,
                      struct error *error);
 /* Drops all that are there; after the last copy has ended. */
 void host_chunks_close(struct host_chunks *chunks);
 
-/* ERR_NO_MEMORY where the system has no pages, or the driver registers no more of them. */
+/* ERR_NO_MEMORY as host_pages_make() has it. */
 int host_chunks_make(struct host_chunks *chunks, uint32_t group, uint32_t chunk,
                      struct error *error);
 void host_chunks_drop(struct host_chunks *chunks, uint32_t chunk);

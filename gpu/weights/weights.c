@@ -308,6 +308,7 @@ static int memory_take(struct weights *weights, struct mem *mem,
                            " are free on the device",
                            bytes, device_free);
     int status = mem_fixed(mem, bytes, &weights->memory, error);
+    weights->bytes = bytes;
     if (!status)
         (void)weights_cut(weights, weights->memory, source, order, count);
     return status;

@@ -26,6 +26,7 @@ struct weights {
     const float *inverse_frequency[LIST_ROPES_MAX];
     enum dtype vector; /* of norms and biases */
     void *memory;
+    uint64_t bytes;
 };
 
 /* Where they come from: a checkpoint, or for a synthetic model a seed. */

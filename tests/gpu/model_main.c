@@ -15,6 +15,7 @@ int main(void)
     srunner_add_suite(runner, adapter_suite());
     srunner_add_suite(runner, adapter_files_suite());
     srunner_add_suite(runner, adapter_load_suite());
+    srunner_add_suite(runner, keep_suite());
     srunner_add_suite(runner, mutation_suite());
     srunner_add_suite(runner, bits_suite());
     srunner_add_suite(runner, ranks_suite());

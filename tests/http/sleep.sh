@@ -63,6 +63,62 @@ becomes a asleep
 check "one that nobody used, woken" "$(native)" "$a"
 stop
 
+# Weights in host memory. The CPU device keeps them where it is told to.
+kept() { "$sluice" model "$1" | sed -n 's/^weights *//p'; }
+is_kept() { # MODEL
+    for _ in $(seq 200); do
+        [ "$(figure "memory_bytes{model=\"$1\",kind=\"kept_pinned\"}")" -gt 0 ] && return
+        sleep 0.05
+    done
+    check "$1 has its weights in host memory" no yes
+}
+for release in no yes; do
+    cp -r deploy/demo-model "$scratch/kept"
+    start --model "demo=$scratch/kept" --model tiny=synthetic:tiny --host-memory 1GiB --release-device $release
+    demo=$(native) tiny=$(native --model tiny)
+    is_kept demo
+    is_kept tiny
+    check "one that is awake" "$(kept tiny)" device
+    "$sluice" sleep tiny > /dev/null
+    becomes tiny asleep
+    check "one that sleeps beside another" "$(kept tiny)" pinned
+    "$sluice" sleep demo > /dev/null
+    becomes demo asleep
+    wanted=pinned
+    [ $release = no ] || wanted=mapped
+    for _ in $(seq 100); do
+        [ "$(kept demo)" = $wanted ] && break
+        sleep 0.05
+    done
+    check "all asleep, release-device $release" "$(kept demo) $(kept tiny)" "$wanted $wanted"
+    check "weights on the device" "$(figure 'memory_bytes{model="demo",kind="weights"}')" 0
+    # What its file has now nobody could answer with.
+    size=$(stat -c %s "$scratch/kept/model.safetensors")
+    dd if=/dev/zero of="$scratch/kept/model.safetensors" bs=4096 seek=$((size / 8192)) count=$((size / 8192)) conv=notrunc 2> /dev/null
+    check "answers come from host memory" "$(native)" "$demo"
+    check "and the other's" "$(native --model tiny)" "$tiny"
+    check "all is registered again" "$(kept tiny) $(figure 'memory_bytes{model="tiny",kind="kept_mapped"}')" "device 0"
+    check "the daemon is well" "$("$sluice" health --json | grep -c '"status":"ok"')" 1
+    stop
+    rm -r "$scratch/kept"
+done
+
+# Two of which one has room in host memory: the other wakes from its files.
+start --model a=synthetic:tiny --model b=synthetic:tiny --host-memory 7MiB
+a=$(native) b=$(native --model b)
+for _ in $(seq 100); do
+    grep -q "will wake from its files, not from host memory: host-memory of" "$scratch/log" && break
+    sleep 0.05
+done
+check "it says so" "$(grep -c "will wake from its files, not from host memory: host-memory of" "$scratch/log")" 1
+"$sluice" sleep a > /dev/null
+"$sluice" sleep b > /dev/null
+becomes a asleep
+becomes b asleep
+check "one in host memory, one in files" "$(printf '%s\n' "$(kept a)" "$(kept b)" | sort | xargs)" "files pinned"
+check "both wake" "$(native) $(native --model b)" "$a $b"
+stop
+
 # Of 16 MiB each takes 10 with nothing that runs.
 start --model a=synthetic:tiny --model b=synthetic:tiny --slab-size 1MiB --gpu-memory-max 16MiB --gpu-memory-reserve 0 \
     --sleep-after 1000s --model-stay 100ms --model-option b:seed=7

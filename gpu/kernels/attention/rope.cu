@@ -282,8 +282,10 @@ static cudaError_t rope_launch(const struct rope_args *args, cudaStream_t stream
     if (rope_is_wide(args)) {
         /* As attention needs it: an SM that must divide its memory anew has to be idle first. */
         static struct device_once once;
-        uint64_t bit = 1ull << device_props()->ordinal % DEVICE_PROPS_MAX;
-        if (!(once.done.fetch_or(bit, std::memory_order_relaxed) & bit))
+        int device = device_props()->ordinal;
+        uint32_t context = device_context(device);
+        if (once.done[device % DEVICE_PROPS_MAX].exchange(context, std::memory_order_relaxed) !=
+            context)
             (void)cudaFuncSetAttribute(rope_wide_kernel<EIGHT>,
                                        cudaFuncAttributePreferredSharedMemoryCarveout,
                                        cudaSharedmemCarveoutMaxShared);

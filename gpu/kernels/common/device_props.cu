@@ -1,13 +1,27 @@
 #include "gpu/kernels/common/device_props.cuh"
 
+#include "gpu/kernels/common/device_reset.h"
+
 static struct device_props facts[DEVICE_PROPS_MAX];
 static std::atomic<bool> known[DEVICE_PROPS_MAX];
+static std::atomic<uint32_t> contexts[DEVICE_PROPS_MAX]; /* that were given back */
 static const struct device_props nothing = {};
 static int pretended;
 
 void device_pretend(int major)
 {
     pretended = major;
+}
+
+extern "C" cudaError_t device_reset(int device)
+{
+    contexts[device % DEVICE_PROPS_MAX].fetch_add(1, std::memory_order_relaxed);
+    return cudaDeviceReset();
+}
+
+uint32_t device_context(int device)
+{
+    return contexts[device % DEVICE_PROPS_MAX].load(std::memory_order_relaxed) + 1;
 }
 
 /* Two threads may both ask about a device: they store the same. */

@@ -21,9 +21,12 @@ const struct device_props *device_props();
 /* For tests, before any other call: devices say to be of compute capability `major`.0. */
 void device_pretend(int major);
 
-/* Remembers on which devices something was done once. Static storage, zeroed. */
+/* The number of the device's context, from 1 on: it changes when that is given back. */
+uint32_t device_context(int device);
+
+/* Remembers in which context of each device something was done. Static storage, zeroed. */
 struct device_once {
-    std::atomic<uint64_t> done;
+    std::atomic<uint32_t> done[DEVICE_PROPS_MAX];
 };
 
 /* Lets a kernel have all the dynamic shared memory that the device can give beside its static. */
@@ -31,12 +34,13 @@ template <class Kernel>
 cudaError_t device_allow(struct device_once *once, Kernel kernel, const struct device_props *device,
                          uint32_t static_bytes = 0)
 {
-    uint64_t bit = 1ull << (device->ordinal % DEVICE_PROPS_MAX);
-    if (once->done.load(std::memory_order_relaxed) & bit)
+    std::atomic<uint32_t> *done = &once->done[device->ordinal % DEVICE_PROPS_MAX];
+    uint32_t context = device_context(device->ordinal);
+    if (done->load(std::memory_order_relaxed) == context)
         return cudaSuccess;
     cudaError_t result = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                               static_cast<int>(device->shared_max - static_bytes));
     if (result == cudaSuccess)
-        once->done.fetch_or(bit, std::memory_order_relaxed);
+        done->store(context, std::memory_order_relaxed);
     return result;
 }

@@ -36,6 +36,15 @@ cublasLtHandle_t lt_handle()
     return *handle;
 }
 
+extern "C" void matmul_forget(int device)
+{
+    std::lock_guard<std::mutex> guard(lock);
+    cublasLtHandle_t *handle = &handles[device % DEVICE_PROPS_MAX];
+    if (*handle)
+        (void)cublasLtDestroy(*handle);
+    *handle = NULL;
+}
+
 static cudaDataType_t data_type(enum dtype dtype)
 {
     return dtype == DTYPE_F32 ? CUDA_R_32F : dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;

@@ -114,6 +114,10 @@ static inline bool matmul_backend_can(const struct matmul_backend *backend,
            backend->can(args);
 }
 
+/* CUDA alone: before a device's context is given back, the library's handle on it. No product of it
+ * is under way. */
+OP_C void matmul_forget(int device);
+
 /* Whether op_matmul is `gated`, `adds`, hands on or pays what is owed for such arguments; else
  * they are refused. Never on the CPU device, which has nothing to gain. */
 OP_C bool matmul_fuses(const struct matmul_args *args);

@@ -1,0 +1,106 @@
+/* Weights to host memory while an engine serves, and back when one starts. */
+#include "gpu/base/cuda_error.h"
+#include "gpu/engine/engine.h"
+#include "gpu/memory/host_pages.h"
+
+/* ---- there -------------------------------------------------------------------------------------
+ */
+
+/* Beside steps, behind them in priority: the stream is this call's own. What is copied nobody
+ * writes. */
+static int chunk_copy(struct rank *rank, uint32_t chunk, cudaStream_t stream, struct error *error)
+{
+    struct gpu_engine *engine = rank->engine;
+    pthread_mutex_lock(&engine->loading);
+    int status = engine->stopping ? error_set(error, ERR_DRAINING, "the engine ends") : 0;
+    if (!status)
+        status = kept_weights_copy(engine->kept, rank->number, chunk, rank->weights.memory, stream,
+                                   error);
+    /* Also where the copy was refused: none of those before is under way then. */
+    cudaError_t failed = status ? cudaSuccess : cudaStreamSynchronize(stream);
+    if (failed != cudaSuccess)
+        status = cuda_fail(failed, "cudaStreamSynchronize", error);
+    pthread_mutex_unlock(&engine->loading);
+    return status;
+}
+
+static int rank_keep(struct rank *rank, struct error *error)
+{
+    struct gpu_kept *kept = rank->engine->kept;
+    cudaStream_t stream = NULL;
+    CUDA_TRY(cudaSetDevice(rank->device), error);
+    int status = kept_weights_begin(kept, rank->number, rank->weights.bytes, error);
+    if (status)
+        return status;
+    CUDA_TRY(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), error);
+    for (uint32_t i = 0; !status && i < kept->parts[rank->number].count; i++) {
+        status = kept_weights_take(kept, rank->number, i, error);
+        if (!status)
+            status = chunk_copy(rank, i, stream, error);
+    }
+    (void)cudaStreamDestroy(stream);
+    return status;
+}
+
+static int ranks_keep(struct gpu_engine *engine, struct error *error)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < engine->rank_count; i++)
+        bytes += engine_rank(engine, i)->weights.bytes;
+    int status = host_pages_fit(engine->kept->limit, bytes, error);
+    for (uint32_t i = 0; !status && i < engine->rank_count; i++)
+        status = rank_keep(engine_rank(engine, i), error);
+    return status;
+}
+
+int engine_keep(struct gpu_engine *engine, struct error *error)
+{
+    struct gpu_kept *kept = engine->kept;
+    if (!kept || !op_list_computes(&engine->facts.source.list))
+        return 0;
+    if (atomic_load(&kept->refused)) {
+        kept_weights_drop(kept);
+        return error_set(error, ERR_NO_MEMORY, "its pages were not registered again");
+    }
+    if (kept->whole)
+        return 0;
+    kept->device = engine->rank.device;
+    int status = ranks_keep(engine, error);
+    if (status)
+        kept_weights_drop(kept);
+    else
+        kept->whole = true;
+    return status;
+}
+
+/* ---- and back ----------------------------------------------------------------------------------
+ */
+
+/* What follows on compute, the files' conversions too, comes behind all copies. */
+static int compute_follows(const struct rank *rank, struct error *error)
+{
+    cudaEvent_t event = NULL;
+    CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), error);
+    cudaError_t failed = cudaEventRecord(event, rank->lane.bulk_in);
+    if (failed == cudaSuccess)
+        failed = cudaStreamWaitEvent(rank->lane.compute, event, 0);
+    (void)cudaEventDestroy(event);
+    return failed == cudaSuccess ? 0 : cuda_fail(failed, "cudaStreamWaitEvent", error);
+}
+
+int rank_weights_return(struct rank *rank, bool *ret_there, struct error *error)
+{
+    struct gpu_engine *engine = rank->engine;
+    struct error why;
+    *ret_there = false;
+    if (!kept_weights_has(engine->kept, rank->number, rank->weights.bytes))
+        return 0;
+    int sent = kept_weights_send(engine->kept, rank->number, rank->weights.memory,
+                                 rank->lane.bulk_in, &why);
+    if (sent && sent != -ERR_NO_MEMORY) {
+        *error = why;
+        return sent;
+    }
+    *ret_there = sent == 0;
+    return compute_follows(rank, error);
+}

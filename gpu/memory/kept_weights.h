@@ -1,0 +1,62 @@
+/* A model's weights in host memory, as they stand on its devices: converted, fused, repacked. They
+ * are copied there once beside steps, stay while the model sleeps, and waking is a copy of them.
+ *
+ * Each rank's part is in chunks. Filling goes chunk by chunk; only when all of all ranks are there
+ * are they of use, and what is filled half is dropped. When the devices are given back the pages are
+ * mapped alone (unpin), and are registered again, chunk by chunk, as they are copied.
+ *
+ * Threads: one at a time; the ranks of a starting engine each send their own part; kept_memory any.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/gpu.h"
+#include "gpu/memory/pools.h"
+
+struct kept_chunk {
+    void *base; /* NULL: not there */
+    bool pinned;
+};
+
+struct kept_part {
+    uint64_t bytes;
+    uint32_t count;
+    struct kept_chunk *chunks; /* [count] of chunk_bytes, the last what is left */
+};
+
+struct gpu_kept {
+    uint64_t limit;       /* of host_pages_make() */
+    uint64_t chunk_bytes;
+    int device;           /* one of those that it was filled from */
+    bool whole;
+    atomic_bool refused;  /* some of its pages were not registered again */
+    struct kept_part parts[GPU_DEVICES_MAX];
+    _Atomic uint64_t bytes, pinned;
+};
+
+int kept_weights_make(uint64_t limit, uint64_t chunk_bytes, struct gpu_kept **ret_kept,
+                      struct error *error);
+void kept_weights_free(struct gpu_kept *kept);
+
+/* Room for a rank's chunks, and for none of their pages. */
+int kept_weights_begin(struct gpu_kept *kept, uint32_t rank, uint64_t bytes, struct error *error);
+/* Pages of a chunk; then its bytes from the device's weights, on a stream that the caller waits
+ * for. */
+int kept_weights_take(struct gpu_kept *kept, uint32_t rank, uint32_t chunk, struct error *error);
+int kept_weights_copy(struct gpu_kept *kept, uint32_t rank, uint32_t chunk, const void *weights,
+                      cudaStream_t stream, struct error *error);
+/* All that there is goes. */
+void kept_weights_drop(struct gpu_kept *kept);
+
+/* Whether a rank's weights of so many bytes are there. */
+bool kept_weights_has(const struct gpu_kept *kept, uint32_t rank, uint64_t bytes);
+/* Enqueues their copy to the device. ERR_NO_MEMORY: pages were not registered again; copies may be
+ * under way all the same, and what comes behind them on the stream may overwrite them. */
+int kept_weights_send(struct gpu_kept *kept, uint32_t rank, void *weights, cudaStream_t stream,
+                      struct error *error);
+/* Copies from and to it have ended. */
+void kept_weights_unpin(struct gpu_kept *kept);
+void kept_weights_memory(const struct gpu_kept *kept, uint64_t *ret_pinned, uint64_t *ret_mapped);
