@@ -27,6 +27,7 @@ import gpu_formats
 import gpu_jobs
 import gpu_latency
 import gpu_share
+import gpu_sleep
 import record
 
 FOLDER = tempfile.mkdtemp() if __name__ == "__main__" else ""
@@ -42,7 +43,8 @@ FAMILIES = ("phi-3-mini", "phi-4", "phi-4-mini", "granite-3.1-8b", "smollm3-3b",
             "glm-4-9b", "starcoder2-7b", "gemma-7b", "gemma-2-9b", "gemma-3-4b", "mixtral-8x7b", "mixtral-8x7b:fp8",
             "qwen3-30b-a3b", "qwen3-30b-a3b:fp8", "qwen1.5-moe-a2.7b", "olmoe-1b-7b", "gpt-oss-20b",
             "granite-3.0-3b-a800m", "deepseek-moe-16b")
-STARTED = {**gpu_cache.ROWS, **gpu_share.ROWS, **gpu_answers.ROWS}  # rows with daemons of their own, each a record
+# Rows with daemons of their own, each a record.
+STARTED = {**gpu_cache.ROWS, **gpu_share.ROWS, **gpu_answers.ROWS, **gpu_sleep.ROWS}
 NO_CACHE = ("--prefix-cache", "no")  # rows repeat their prompts, and are to measure their reading
 
 FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
@@ -460,7 +462,8 @@ def attempt(name, what, *args):
 def started_run(build, name, options):
     kept = "gpu-" + name
     records[kept] = []
-    attempt(name, STARTED[name], lambda *own: Daemon(build, "synthetic:llama-3.1-8b", *own, *options),
+    model = gpu_sleep.FIRST.get(name, "synthetic:llama-3.1-8b")
+    attempt(name, STARTED[name], lambda *own: Daemon(build, model, *own, *options),
             lambda *given: row(*given, kept=kept), prompts)
 
 
