@@ -87,6 +87,7 @@ struct gpu_model {
     /* Of the matrices that a row is multiplied by, the head's too: of a mixture those of the experts
      * that it goes through. */
     uint64_t step_parameters;
+    uint64_t draft_parameters;           /* likewise, of the draft model; 0: there is none */
     uint32_t experts, experts_per_token; /* of a mixture's layers; 0: it is none */
     uint64_t kv_token_bytes;  /* K and V of one token in all layers, of all ranks together, their
                                  scales included */
@@ -124,6 +125,8 @@ struct gpu_adapter {
 
 struct gpu_options {
     const char *model; /* directory, or "synthetic:NAME[:FORMAT]" */
+    const char *draft_model; /* likewise, of the same vocabulary: it guesses tokens for the model,
+                                see gpu_row.drafts; NULL: there is none. On one device alone */
     const int *devices; /* tp * pp device numbers, PCI order; rank = stage * tp + shard */
     enum gpu_dtype dtype;
     enum gpu_quantize quantize;
@@ -213,6 +216,7 @@ enum gpu_input { GPU_IDS, GPU_LAST }; /* ids of the plan, or the slot's last sam
 #define GPU_NORMALIZE 0x80u  /* embeddings are divided by their length */
 #define GPU_KEEP 0x100u /* with GPU_SAMPLE, of a slot with GPU_SLOT_MASKED: no token is sampled (its
                            result has token -1), the logits stay in the slot for a sampling */
+#define GPU_DRAFT 0x200u /* with drafts: the draft model makes them; else it reads the row, too */
 
 struct gpu_row {
     uint32_t slot;
@@ -227,8 +231,13 @@ struct gpu_row {
     uint32_t score_from, score_count;
     /* GPU_IDS and GPU_SAMPLE, not GPU_KEEP: the last so many of its ids, fewer than q_len, are
      * guesses. It has 1 + drafts samples, after the last id that is none and after each guess; each
-     * is what it would be if the ids before it were no guesses. The slot's next row has GPU_IDS. */
+     * is what it would be if the ids before it were no guesses. The slot's next row has GPU_IDS.
+     * With GPU_DRAFT only the first id is the plan's, the drafts are all others: what the draft
+     * model draws by the same numbers. They are in the results. */
     uint32_t drafts;
+    /* GPU_DRAFT and drafts: the tokens before `position`, in plan->ids before `ids`, that the draft
+     * model reads first, since no row has had it read them. */
+    uint32_t unread;
     /* GPU_SLOT_PENALTIES: the tokens before `position`, in plan->ids before `ids`, that were
      * guesses of the slot's last row and stand: penalties heed guesses once they are named here. */
     uint32_t uncounted;
@@ -324,6 +333,10 @@ struct gpu_results {
     const struct gpu_top *score_tops; /* [score_count][GPU_LOGPROBS_MAX] where the row asks, then
                                          token -1; NULL where no row does */
     const float *embeddings; /* [embed_count][hidden] */
+    /* What the draft model drew: the j-th guess of each row with GPU_DRAFT that has more than j, in
+     * the order of rows. NULL: no row has so many. And the time that it took, before start_ns. */
+    const struct gpu_sample *guesses[GPU_DRAFTS_MAX];
+    uint64_t guesses_ns;
     uint64_t start_ns, end_ns; /* the device's clock in the step's first and last kernel */
     uint64_t in_ns, out_ns;    /* time of the copies, 0 unless profiling */
 };
@@ -366,6 +379,8 @@ struct gpu_limits {
     uint32_t samplings_max;     /* whose results were not taken */
     uint32_t sampling_rows_max; /* of one of them */
     uint32_t chunks_max;        /* of host memory; numbers are below */
+    uint32_t drafts_max;        /* guesses of the draft model in a row; 0: there is none */
+    uint32_t unread_max;        /* sum of gpu_row.unread */
     uint32_t stages; /* a row with GPU_LAST waits for nobody when its slot's last row is so many
                         steps back */
 };

@@ -25,11 +25,11 @@ static uint32_t bucket_context(const struct rank *rank, uint32_t index)
     return context < most ? (uint32_t)context : most;
 }
 
-bool cuda_graph_fits(const struct rank *rank, const struct gpu_plan *plan,
-                     const struct launch *launch, struct cuda_graph_key *ret)
+bool cuda_graph_fits(const struct rank *rank, const struct cuda_graphs *graphs,
+                     const struct gpu_plan *plan, const struct launch *launch,
+                     struct cuda_graph_key *ret)
 {
-    if (rank->graphs.off || !plan->row_count || plan->move_count ||
-        plan->token_count != plan->row_count)
+    if (graphs->off || !plan->row_count || plan->move_count || plan->token_count != plan->row_count)
         return false;
     uint32_t end = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {
@@ -55,20 +55,21 @@ static uint32_t kind_of(const struct cuda_graph_key *key)
     return (key->adapted ? 2 : 0) + (key->counts ? 1 : 0);
 }
 
-static struct cuda_graph *graph_at(struct rank *rank, const struct cuda_graph_key *key)
+static struct cuda_graph *graph_at(struct cuda_graphs *graphs, const struct cuda_graph_key *key)
 {
-    return &rank->graphs.table[key->rows][key->context][kind_of(key)];
+    return &graphs->table[key->rows][key->context][kind_of(key)];
 }
 
-bool cuda_graph_exists(const struct rank *rank, const struct cuda_graph_key *key)
+bool cuda_graph_exists(const struct cuda_graphs *graphs, const struct cuda_graph_key *key)
 {
-    return rank->graphs.table[key->rows][key->context][kind_of(key)].exec != NULL;
+    return graphs->table[key->rows][key->context][kind_of(key)].exec != NULL;
 }
 
 /* The step's batch with the bucket's bounds. */
-static struct batch bucket_batch(const struct rank *rank, uint32_t rows, uint32_t context)
+static struct batch bucket_batch(const struct rank *rank, const struct cuda_graphs *graphs,
+                                 uint32_t rows, uint32_t context)
 {
-    struct batch batch = rank->state.batch;
+    struct batch batch = *graphs->batch;
     batch.rows_max = batch.tokens_max = batch.samples_max =
         min_u32(rows, rank->engine->facts.limits.rows_max);
     batch.scores_max = batch.embeds_max = batch.moves_max = 0;
@@ -78,9 +79,10 @@ static struct batch bucket_batch(const struct rank *rank, uint32_t rows, uint32_
     return batch;
 }
 
-void cuda_graph_bound(const struct rank *rank, const struct cuda_graph_key *key, struct batch *ret)
+void cuda_graph_bound(const struct rank *rank, const struct cuda_graphs *graphs,
+                      const struct cuda_graph_key *key, struct batch *ret)
 {
-    struct batch batch = bucket_batch(rank, bucket_rows(key->rows), key->context);
+    struct batch batch = bucket_batch(rank, graphs, bucket_rows(key->rows), key->context);
     batch.seen = ret->seen;
     *ret = batch;
 }
@@ -106,9 +108,8 @@ static void graphs_clear(struct cuda_graphs *graphs)
     }
 }
 
-int cuda_graph_drop(struct rank *rank, struct error *error)
+int cuda_graph_drop(struct rank *rank, struct cuda_graphs *graphs, struct error *error)
 {
-    struct cuda_graphs *graphs = &rank->graphs;
     graphs_clear(graphs);
     if (!graphs->arena)
         return 0;
@@ -120,14 +121,15 @@ int cuda_graph_drop(struct rank *rank, struct error *error)
 
 /* Room for every bucket of this context. Graphs of the arena before are gone with it: a longer
  * context than any before is rare. */
-static int arena_ensure(struct rank *rank, const struct cuda_graph_key *key, struct error *error)
+static int arena_ensure(struct rank *rank, struct cuda_graphs *graphs,
+                        const struct cuda_graph_key *key, struct error *error)
 {
-    struct cuda_graphs *graphs = &rank->graphs;
-    struct batch batch = bucket_batch(rank, rank->engine->facts.limits.rows_max, key->context);
-    uint64_t bytes = program_scratch_bytes(&rank->program, &batch);
+    struct batch batch =
+        bucket_batch(rank, graphs, rank->engine->facts.limits.rows_max, key->context);
+    uint64_t bytes = program_scratch_bytes(graphs->program, &batch);
     if (bytes <= graphs->arena_bytes)
         return 0;
-    int status = cuda_graph_drop(rank, error);
+    int status = cuda_graph_drop(rank, graphs, error);
     if (!status)
         status = mem_arena(&rank->mem, bytes, &graphs->arena, error);
     if (status)
@@ -159,12 +161,12 @@ static int expand_node(cudaGraph_t source, cudaGraphNode_t *ret, struct error *e
 
 /* What is captured is thrown away where a launch failed; the stream leaves the capture either way.
  */
-static int capture(struct rank *rank, const struct launch *launch, cudaGraph_t *ret_source,
-                   struct error *error)
+static int capture(struct rank *rank, const struct program *program, const struct launch *launch,
+                   cudaGraph_t *ret_source, struct error *error)
 {
     cudaStream_t compute = rank->lane.compute;
     CUDA_TRY(cudaStreamBeginCapture(compute, cudaStreamCaptureModeThreadLocal), error);
-    int status = program_run(&rank->program, launch, error);
+    int status = program_run(program, launch, error);
     cudaError_t failed = cudaStreamEndCapture(compute, ret_source);
     enum cudaStreamCaptureStatus still = cudaStreamCaptureStatusNone;
     if (failed != cudaSuccess && cudaStreamIsCapturing(compute, &still) == cudaSuccess &&
@@ -175,20 +177,21 @@ static int capture(struct rank *rank, const struct launch *launch, cudaGraph_t *
     return status;
 }
 
-static int graph_make(struct rank *rank, const struct cuda_graph_key *key, const struct launch *eager,
+static int graph_make(struct rank *rank, struct cuda_graphs *graphs,
+                      const struct cuda_graph_key *key, const struct launch *eager,
                       struct cuda_graph *graph, struct error *error)
 {
     struct launch launch = {
-        .batch = bucket_batch(rank, bucket_rows(key->rows), key->context),
+        .batch = bucket_batch(rank, graphs, bucket_rows(key->rows), key->context),
         .wire = eager->wire,
         .counts = key->counts,
         .adapted = key->adapted,
     };
-    int status = arena_ensure(rank, key, error);
+    int status = arena_ensure(rank, graphs, key, error);
     if (status)
         return status;
-    launch.scratch = rank->graphs.arena;
-    status = capture(rank, &launch, &graph->source, error);
+    launch.scratch = graphs->arena;
+    status = capture(rank, graphs->program, &launch, &graph->source, error);
     if (!status)
         status = expand_node(graph->source, &graph->expand, error);
     if (status)
@@ -198,9 +201,10 @@ static int graph_make(struct rank *rank, const struct cuda_graph_key *key, const
     return 0;
 }
 
-void cuda_graph_capture(struct rank *rank, const struct cuda_graph_key *key, const struct launch *launch)
+void cuda_graph_capture(struct rank *rank, struct cuda_graphs *graphs,
+                        const struct cuda_graph_key *key, const struct launch *launch)
 {
-    struct cuda_graph *graph = graph_at(rank, key);
+    struct cuda_graph *graph = graph_at(graphs, key);
     if (graph->exec || graph->refused)
         return;
     if (!graph->wanted) {
@@ -208,7 +212,7 @@ void cuda_graph_capture(struct rank *rank, const struct cuda_graph_key *key, con
         return;
     }
     struct error error;
-    int status = graph_make(rank, key, launch, graph, &error);
+    int status = graph_make(rank, graphs, key, launch, graph, &error);
     if (status) {
         /* The arena may have taken all graphs with it, this one's place included. */
         graph_clear(graph);
@@ -221,23 +225,25 @@ void cuda_graph_capture(struct rank *rank, const struct cuda_graph_key *key, con
     rank_count(&rank->counters.captures, true);
 }
 
-void cuda_graph_place(struct rank *rank, const struct cuda_graph_key *key, struct launch *launch)
+void cuda_graph_place(const struct rank *rank, const struct cuda_graphs *graphs,
+                      const struct cuda_graph_key *key, struct launch *launch)
 {
-    launch->batch = bucket_batch(rank, bucket_rows(key->rows), key->context);
-    launch->scratch = rank->graphs.arena;
+    launch->batch = bucket_batch(rank, graphs, bucket_rows(key->rows), key->context);
+    launch->scratch = graphs->arena;
 }
 
-int cuda_graph_launch(struct rank *rank, const struct cuda_graph_key *key, const struct launch *launch,
-                 struct error *error)
+int cuda_graph_launch(struct rank *rank, struct cuda_graphs *graphs,
+                      const struct cuda_graph_key *key, const struct launch *launch,
+                      struct error *error)
 {
-    struct cuda_graph *graph = graph_at(rank, key);
+    struct cuda_graph *graph = graph_at(graphs, key);
     struct launch bucket = {
-        .batch = bucket_batch(rank, bucket_rows(key->rows), key->context),
+        .batch = bucket_batch(rank, graphs, bucket_rows(key->rows), key->context),
         .wire = launch->wire,
-        .scratch = rank->graphs.arena,
+        .scratch = graphs->arena,
         .adapted = key->adapted,
     };
-    struct step_begin_args expand = program_begin(&rank->program, &bucket);
+    struct step_begin_args expand = program_begin(graphs->program, &bucket);
     CUDA_TRY(expand_retarget(graph->exec, graph->expand, &expand), error);
     CUDA_TRY(cudaGraphLaunch(graph->exec, rank->lane.compute), error);
     rank_count(&rank->counters.graph_steps, true);

@@ -30,6 +30,7 @@
 struct batch;
 struct rank;
 struct launch;
+struct program;
 
 struct cuda_graph {
     cudaGraphExec_t exec;   /* NULL: not captured */
@@ -45,7 +46,9 @@ struct cuda_graph_key {
 };
 
 struct cuda_graphs {
-    bool off; /* every step runs eagerly */
+    const struct program *program; /* what is captured */
+    const struct batch *batch;     /* with the limits as its bounds */
+    bool off;                      /* every step runs eagerly */
     void *arena;
     uint64_t arena_bytes;
     struct cuda_graph table[GRAPH_ROWS][GRAPH_CONTEXTS][GRAPH_KINDS];
@@ -53,25 +56,29 @@ struct cuda_graphs {
 
 /* Whether the plan's rows can run as a graph, and as which; of `launch` what a slot counts and
  * whether rows have adapters. */
-bool cuda_graph_fits(const struct rank *rank, const struct gpu_plan *plan,
-                     const struct launch *launch, struct cuda_graph_key *ret);
-bool cuda_graph_exists(const struct rank *rank, const struct cuda_graph_key *key);
+bool cuda_graph_fits(const struct rank *rank, const struct cuda_graphs *graphs,
+                     const struct gpu_plan *plan, const struct launch *launch,
+                     struct cuda_graph_key *ret);
+bool cuda_graph_exists(const struct cuda_graphs *graphs, const struct cuda_graph_key *key);
 
 /* The bounds of a bucket, for a step that runs eagerly. Ranks that share a model all take them: one
  * may lack the graph that the others have, and they make the same sums all the same. */
-void cuda_graph_bound(const struct rank *rank, const struct cuda_graph_key *key, struct batch *ret);
+void cuda_graph_bound(const struct rank *rank, const struct cuda_graphs *graphs,
+                      const struct cuda_graph_key *key, struct batch *ret);
 
 /* The bounds and the scratch with which a captured step runs. */
-void cuda_graph_place(struct rank *rank, const struct cuda_graph_key *key, struct launch *launch);
+void cuda_graph_place(const struct rank *rank, const struct cuda_graphs *graphs,
+                      const struct cuda_graph_key *key, struct launch *launch);
 
 /* In place of program_run. An error ends the engine. */
-int cuda_graph_launch(struct rank *rank, const struct cuda_graph_key *key,
-                      const struct launch *launch, struct error *error);
+int cuda_graph_launch(struct rank *rank, struct cuda_graphs *graphs,
+                      const struct cuda_graph_key *key, const struct launch *launch,
+                      struct error *error);
 
 /* After a step that ran eagerly for want of a graph was enqueued: what is next to be done. */
-void cuda_graph_capture(struct rank *rank, const struct cuda_graph_key *key,
-                        const struct launch *launch);
+void cuda_graph_capture(struct rank *rank, struct cuda_graphs *graphs,
+                        const struct cuda_graph_key *key, const struct launch *launch);
 
 /* Drops all graphs and the arena. Steps in flight end as they would: a graph that runs is freed
  * behind its end, the arena in stream order. */
-int cuda_graph_drop(struct rank *rank, struct error *error);
+int cuda_graph_drop(struct rank *rank, struct cuda_graphs *graphs, struct error *error);

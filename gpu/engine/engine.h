@@ -8,6 +8,7 @@
 
 #include "gpu/comm/comm.h"
 #include "gpu/base/device.h"
+#include "gpu/engine/drafter.h"
 #include "gpu/engine/engine_config.h"
 #include "gpu/program/program.h"
 #include "gpu/gpu.h"
@@ -63,6 +64,7 @@ struct rank {
     struct program program;
     struct slabs slabs[GPU_GROUPS_MAX];
     struct cuda_graphs graphs;
+    struct drafter drafter;
     struct rank_slot *slots; /* [slots_max] */
     uint32_t penalty_slots;  /* open ones with penalties */
     struct sampling_ring samplings;
@@ -135,6 +137,8 @@ int rank_weights_return(struct rank *rank, bool *ret_there, struct error *error)
 int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *error);
 void step_release(struct rank *rank);
 int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error);
+/* A batch with the bounds of the plan. */
+void step_bound(const struct gpu_plan *plan, struct batch *batch);
 
 /* copies.c */
 int copies_submit(struct rank *rank, const struct gpu_copies *copies, struct error *error);

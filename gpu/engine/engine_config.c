@@ -8,6 +8,7 @@
 
 #include "gpu/base/device.h"
 #include "gpu/checkpoint/snapshot.h"
+#include "gpu/engine/engine_draft.h"
 #include "gpu/graph/stages.h"
 #include "gpu/kernels/step/null_rule.h"
 #include "gpu/models/base/family.h"
@@ -117,6 +118,11 @@ static void limits_set(struct engine_config *facts, const struct gpu_options *op
     limits->appends_max =
         model->group_count * (tokens / model->block_tokens + 2 * slots + blocks + MOVES_MAX);
     limits->ids_max = tokens + slots + slots * GPU_STOP_IDS_MAX;
+    if (facts->draft.there) {
+        limits->drafts_max = GPU_DRAFTS_MAX;
+        limits->unread_max = tokens - slots / 2; /* a row with drafts has two samples or more */
+        limits->ids_max += limits->unread_max;
+    }
 }
 
 static void id_set(struct gpu_model *model, const char *name)
@@ -436,7 +442,11 @@ int engine_config_make(const struct gpu_options *options, struct engine_config *
     facts.model.ranks = facts.tp * facts.pp;
     status = block_tokens_set(&facts.model, options, error);
     if (!status)
+        status = engine_draft_read(&facts, options, error);
+    if (!status)
         status = stages_add(&facts, error);
+    if (!status)
+        status = engine_draft_blocks(&facts, error);
     if (status) {
         engine_config_drop(&facts);
         return status;
@@ -457,4 +467,6 @@ void engine_config_drop(struct engine_config *facts)
 {
     adapters_drop(&facts->adapters);
     model_drop(&facts->source);
+    if (facts->draft.there)
+        model_drop(&facts->draft.source);
 }

@@ -289,6 +289,18 @@ static uint64_t module_completed(const struct gpu_engine *engine, uint32_t rank)
     return streams_completed(&rank_of(engine, rank)->lane);
 }
 
+static void guesses_read(const struct result_layout *layout, const char *base,
+                         struct gpu_results *ret)
+{
+    const struct result_head *first = NULL, *last = NULL;
+    for (uint32_t j = 0; j < layout->draft_steps; j++) {
+        last = (const struct result_head *)(base + layout->drafts[j]);
+        first = j == 0 ? last : first;
+        ret->guesses[j] = (const struct gpu_sample *)(last + 1);
+    }
+    ret->guesses_ns = first ? last->end_ns - first->start_ns : 0;
+}
+
 static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_results *ret)
 {
     struct rank *rank = engine_sampler(engine);
@@ -313,6 +325,7 @@ static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_
         .in_ns = profile_in_ns(&rank->lane.profile, step),
         .out_ns = profile_out_ns(&rank->lane.profile, step),
     };
+    guesses_read(layout, base, ret);
 }
 
 static void module_profile(struct gpu_engine *engine, uint32_t number, uint64_t step,

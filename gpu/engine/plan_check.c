@@ -49,8 +49,10 @@ static void blocks_check(const struct rank *rank, const struct gpu_plan *plan)
 static void ids_check(const struct rank *rank, const struct gpu_plan *plan,
                       const struct gpu_row *row)
 {
-    uint32_t count = row->q_len;
-    assert(row->uncounted <= row->ids && row->uncounted <= row->position);
+    bool guessed = row->want & GPU_DRAFT && row->drafts > 0;
+    uint32_t count = guessed ? 1 : row->q_len;
+    uint32_t before = row->unread > row->uncounted ? row->unread : row->uncounted;
+    assert(before <= row->ids && before <= row->position);
     if (row->want & GPU_SCORE) {
         assert(row->score_from < row->q_len);
         assert(row->score_count <= rank->engine->facts.limits.scores_max);
@@ -58,9 +60,8 @@ static void ids_check(const struct rank *rank, const struct gpu_plan *plan,
         count = targets > count ? targets : count;
     }
     assert(row->ids <= plan->id_count && count <= plan->id_count - row->ids);
-    for (uint32_t i = 0; i < row->uncounted + count; i++)
-        assert((uint32_t)plan->ids[row->ids - row->uncounted + i] <
-               rank->engine->facts.model.vocab);
+    for (uint32_t i = 0; i < before + count; i++)
+        assert((uint32_t)plan->ids[row->ids - before + i] < rank->engine->facts.model.vocab);
 }
 
 /* Of a row with guesses the device keeps no last token. */
@@ -69,6 +70,12 @@ static void drafts_check(const struct rank *rank, const struct gpu_row *row)
     if (row->drafts > 0)
         assert(row->drafts <= GPU_DRAFTS_MAX && row->drafts < row->q_len && row->input == GPU_IDS &&
                (row->want & (GPU_SAMPLE | GPU_KEEP)) == GPU_SAMPLE);
+    if (row->want & GPU_DRAFT)
+        assert(rank->engine->facts.draft.there && row->input == GPU_IDS);
+    if (row->want & GPU_DRAFT && row->drafts > 0)
+        assert(row->q_len == 1 + row->drafts);
+    else
+        assert(row->unread == 0);
     const struct rank_slot *slot = &rank->slots[row->slot];
     assert(row->input == GPU_IDS ? row->uncounted == 0 || (slot->penalties && slot->drafted)
                                  : row->uncounted == 0 && !slot->drafted);
@@ -77,7 +84,7 @@ static void drafts_check(const struct rank *rank, const struct gpu_row *row)
 static void rows_check(const struct rank *rank, const struct gpu_plan *plan)
 {
     const struct gpu_limits *limits = &rank->engine->facts.limits;
-    uint64_t tokens = 0, samples = 0, scores = 0, embeds = 0;
+    uint64_t tokens = 0, samples = 0, scores = 0, embeds = 0, unread = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
         assert(row->slot < limits->slots_max && rank->slots[row->slot].open);
@@ -91,11 +98,13 @@ static void rows_check(const struct rank *rank, const struct gpu_plan *plan)
             ids_check(rank, plan, row);
         drafts_check(rank, row);
         tokens += row->q_len;
+        unread += row->unread;
         samples += row->want & GPU_SAMPLE ? 1 + (uint64_t)row->drafts : 0;
         scores += row->want & GPU_SCORE ? row->score_count : 0;
         embeds += embed ? (embed == GPU_EMBED_ALL ? row->q_len : 1) : 0;
     }
     assert(tokens == plan->token_count && samples <= limits->rows_max);
+    assert(unread <= limits->unread_max);
     assert(scores <= limits->scores_max && embeds <= limits->embeds_max);
 }
 

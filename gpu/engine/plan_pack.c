@@ -4,10 +4,18 @@
 #include <string.h>
 
 #define PACK_ALIGN 8
+#define RESULT_ALIGN 32 /* of a small step's, for what is written in words */
 
 static size_t align_up(size_t bytes)
 {
     return (bytes + PACK_ALIGN - 1) / PACK_ALIGN * PACK_ALIGN;
+}
+
+/* Of a step's guesses there are no more than samples, and a row of a small step for each. */
+static size_t drafts_bytes_max(const struct gpu_limits *limits)
+{
+    return limits->drafts_max * (align_up(sizeof(struct pack_head)) + PACK_ALIGN) +
+           (limits->drafts_max ? limits->rows_max * sizeof(struct pack_row) : 0);
 }
 
 size_t pack_bytes_max(const struct gpu_limits *limits)
@@ -19,7 +27,7 @@ size_t pack_bytes_max(const struct gpu_limits *limits)
            align_up(limits->moves_max * sizeof(struct gpu_move)) +
            align_up(limits->rows_max * sizeof(struct pack_row)) +
            align_up(limits->ids_max * sizeof(int32_t)) +
-           align_up(limits->bias_max * sizeof(struct gpu_bias));
+           align_up(limits->bias_max * sizeof(struct gpu_bias)) + drafts_bytes_max(limits);
 }
 
 size_t result_bytes_max(const struct gpu_limits *limits, uint32_t hidden)
@@ -28,7 +36,9 @@ size_t result_bytes_max(const struct gpu_limits *limits, uint32_t hidden)
            limits->rows_max * sizeof(struct gpu_top) * GPU_LOGPROBS_MAX +
            limits->scores_max * sizeof(struct gpu_score) +
            (size_t)limits->scores_max * sizeof(struct gpu_top) * GPU_LOGPROBS_MAX +
-           (size_t)limits->embeds_max * hidden * sizeof(float);
+           (size_t)limits->embeds_max * hidden * sizeof(float) +
+           limits->drafts_max * (sizeof(struct result_head) + RESULT_ALIGN) +
+           (limits->drafts_max ? limits->rows_max * sizeof(struct gpu_sample) : 0);
 }
 
 static uint32_t row_embeds(const struct gpu_row *row)
@@ -36,6 +46,24 @@ static uint32_t row_embeds(const struct gpu_row *row)
     if (row->want & GPU_EMBED_ALL)
         return row->q_len;
     return row->want & (GPU_EMBED_LAST | GPU_POOL_OUT) ? 1 : 0;
+}
+
+/* Those of the draft model's steps, from `at` on. */
+static size_t drafts_layout(struct result_layout *layout, const struct gpu_plan *plan, size_t at)
+{
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct gpu_row *row = &plan->rows[i];
+        uint32_t drafts = row->want & GPU_DRAFT ? row->drafts : 0;
+        for (uint32_t j = 0; j < drafts; j++)
+            layout->draft_rows[j]++;
+        layout->draft_steps = drafts > layout->draft_steps ? drafts : layout->draft_steps;
+    }
+    for (uint32_t j = 0; j < layout->draft_steps; j++) {
+        at = (at + RESULT_ALIGN - 1) / RESULT_ALIGN * RESULT_ALIGN;
+        layout->drafts[j] = (uint32_t)at;
+        at += sizeof(struct result_head) + layout->draft_rows[j] * sizeof(struct gpu_sample);
+    }
+    return at;
 }
 
 void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan, uint32_t hidden,
@@ -63,7 +91,7 @@ void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan
     }
     set.embeds = (uint32_t)at;
     at += (size_t)set.embed_count * hidden * sizeof(float);
-    set.bytes = (uint32_t)at;
+    set.bytes = (uint32_t)drafts_layout(&set, plan, at);
     *layout = set;
 }
 
@@ -163,22 +191,70 @@ static void rows_write(struct pack_row *to, const struct pack_source *source,
     counts->rows = plan->row_count;
 }
 
-size_t pack_write(void *to, const struct pack_source *source)
+/* A small step: its rows are its own, what it changes of tables and its ids are the model's step's,
+ * whose sections lie behind. */
+static void draft_write(char *base, const struct pack_source *source, const struct pack_head *model,
+                        const struct pack_place *place, uint32_t j)
+{
+    uint32_t at = place->drafts[j], ahead = place->model - at;
+    struct gpu_plan plan;
+    source->draft_plan(source->context, source->plan, j, &plan);
+    const struct pack_source own = {.plan = &plan};
+    struct pack_head head = {
+        .step = plan.step,
+        .bytes = sizeof head,
+        .slab_count = plan.slab_count,
+        .append_count = plan.append_count,
+        .move_count = plan.move_count,
+        .slabs = ahead + model->slabs,
+        .opens = ahead + model->opens,
+        .appends = ahead + model->appends,
+        .moves = ahead + model->moves,
+        .rows = (uint32_t)align_up(sizeof head),
+        .ids = ahead + model->ids,
+        .bias = ahead + model->bias,
+        .counts = {.moves = plan.move_count},
+        .result = (char *)source->result + source->layout->drafts[j],
+        .result_samples = sizeof(struct result_head),
+        .tokens_out = source->guesses + (size_t)j * source->guess_stride,
+    };
+    rows_write((struct pack_row *)(base + at + head.rows), &own, &head.counts);
+    memcpy(base + at, &head, sizeof head);
+}
+
+/* The small steps' heads and rows come first: what is behind a head can be said in its offsets. */
+static struct pack_place place_make(const struct result_layout *layout)
+{
+    struct pack_place place = {.model = 0};
+    struct writer writer = {.base = NULL};
+    for (uint32_t j = 0; j < layout->draft_steps; j++) {
+        place.drafts[j] = section(&writer, sizeof(struct pack_head));
+        (void)section(&writer, layout->draft_rows[j] * sizeof(struct pack_row));
+    }
+    place.model = (uint32_t)writer.at;
+    return place;
+}
+
+size_t pack_write(void *to, const struct pack_source *source, struct pack_place *ret_place)
 {
     const struct gpu_plan *plan = source->plan;
-    struct writer writer = {.base = to};
+    const struct pack_place place = place_make(source->layout);
+    struct writer writer = {.base = (char *)to + place.model};
+    uint32_t moves = source->layout->draft_steps ? 0 : plan->move_count; /* else the first one's */
     struct pack_head head = {
         .step = plan->step,
         .slab_count = plan->slab_count,
         .open_count = plan->open_count,
         .append_count = plan->append_count,
-        .move_count = plan->move_count,
-        .counts = {.moves = plan->move_count},
+        .move_count = moves,
+        .counts = {.moves = moves},
         .result = source->result,
         .result_samples = source->layout->samples,
         .result_tops = source->layout->tops,
         .tokens_in = source->tokens_in,
         .tokens_out = source->tokens_out,
+        .guesses = source->guesses,
+        .guess_stride = source->guess_stride,
     };
     (void)section(&writer, sizeof head);
     head.slabs = section(&writer, plan->slab_count * sizeof(struct pack_slab));
@@ -193,6 +269,9 @@ size_t pack_write(void *to, const struct pack_source *source)
     head.ids = section_copy(&writer, plan->ids, plan->id_count * sizeof *plan->ids);
     head.bias = section_copy(&writer, plan->bias, plan->bias_count * sizeof *plan->bias);
     head.bytes = (uint32_t)writer.at;
-    memcpy(to, &head, sizeof head);
-    return writer.at;
+    memcpy(writer.base, &head, sizeof head);
+    for (uint32_t j = 0; j < source->layout->draft_steps; j++)
+        draft_write(to, source, &head, &place, j);
+    *ret_place = place;
+    return place.model + writer.at;
 }

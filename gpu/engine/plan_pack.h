@@ -24,9 +24,14 @@ struct result_tops {
 void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan, uint32_t hidden,
                        struct result_tops tops);
 
+/* Where the heads lie in what is written: the model's step, and the draft model's before it. */
+struct pack_place {
+    uint32_t model, drafts[GPU_DRAFTS_MAX];
+};
+
 /* Writes the plan to `to`, which has room for pack_bytes_max; returns the bytes written.
- * `slab_base` gives a slab's device address, `slot_adapter` the adapter of an open slot; NULL: the
- * model has none. */
+ * `draft_plan` gives the j-th small step of the draft model, `slab_base` a slab's device address,
+ * `slot_adapter` the adapter of an open slot; NULL: the model has none. */
 struct pack_source {
     const struct gpu_plan *plan;
     const struct result_layout *layout;
@@ -35,8 +40,12 @@ struct pack_source {
     int32_t *tokens_out;
     char *kept; /* device; where slots keep logits, kept_slot bytes each */
     uint64_t kept_slot;
+    int32_t *guesses; /* device, as in the head */
+    uint32_t guess_stride;
+    void (*draft_plan)(const void *context, const struct gpu_plan *plan, uint32_t j,
+                       struct gpu_plan *ret);
     void *(*slab_base)(const void *context, uint32_t group, uint32_t slab);
     uint32_t (*slot_adapter)(const void *context, uint32_t slot);
     const void *context;
 };
-size_t pack_write(void *to, const struct pack_source *source);
+size_t pack_write(void *to, const struct pack_source *source, struct pack_place *ret_place);

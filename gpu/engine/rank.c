@@ -103,7 +103,7 @@ static int weights_make(struct rank *rank, struct error *error)
         status = adapter_weights_open(&rank->adapters, &engine->facts.adapters, layers_of(rank),
                                       &source, &rank->lane, &rank->mem, error);
     nvtx_end();
-    return status;
+    return status ? status : drafter_load(rank, error);
 }
 
 /* Once all has its place. */
@@ -114,7 +114,10 @@ static int program_make(struct rank *rank, struct error *error)
     program->samples = rank->state.samples;
     program->tops = rank->state.tops;
     program->stream = rank->lane.compute;
-    return program_open(program, error);
+    rank->graphs.program = program;
+    rank->graphs.batch = &rank->state.batch;
+    int status = program_open(program, error);
+    return status ? status : drafter_open(rank, error);
 }
 
 /* To the ranks of the same stage, and to the stages before and after. */
@@ -205,7 +208,8 @@ static void rank_close(struct rank *rank)
     struct error ignored;
     (void)state_seen_give(&rank->state, &rank->mem, &ignored);
     (void)state_kept_give(&rank->state, &rank->mem, &ignored);
-    (void)cuda_graph_drop(rank, &ignored);
+    (void)cuda_graph_drop(rank, &rank->graphs, &ignored);
+    drafter_close(rank);
     if (!rank->dead)
         (void)streams_synchronize(&rank->lane, &ignored); /* the frees are in the compute stream */
     comm_close(&rank->comm);
@@ -326,7 +330,9 @@ int rank_trim(struct rank *rank, struct error *error)
     if (!status)
         status = state_kept_give(&rank->state, &rank->mem, error);
     if (!status)
-        status = cuda_graph_drop(rank, error);
+        status = cuda_graph_drop(rank, &rank->graphs, error);
+    if (!status)
+        status = cuda_graph_drop(rank, &rank->drafter.graphs, error);
     /* What was freed in stream order goes back to the device only after the host has seen the
      * stream pass the frees. No step is in flight, so there is nothing but them to wait for. */
     if (!status)

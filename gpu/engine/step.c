@@ -20,13 +20,14 @@ struct step {
     bool scratch_held;
     uint64_t scratch_bytes;
     uint64_t tokens_of; /* the step whose tokens come from the last stage; 0: none do */
+    struct pack_place wires;
+    bool reads; /* the draft model reads its rows */
 };
 
-static void batch_bound(const struct step *step, struct batch *batch)
+void step_bound(const struct gpu_plan *plan, struct batch *batch)
 {
-    const struct gpu_plan *plan = step->plan;
-    const struct result_layout *layout = &step->layout;
-    *batch = step->rank->state.batch;
+    struct result_layout counted, *layout = &counted;
+    result_layout_set(layout, plan, 0, (struct result_tops){0});
     batch->rows_max = plan->row_count;
     batch->tokens_max = plan->token_count;
     batch->samples_max = layout->sample_count;
@@ -36,6 +37,26 @@ static void batch_bound(const struct step *step, struct batch *batch)
     attention_bounds_clear(batch);
     for (uint32_t i = 0; i < plan->row_count; i++)
         attention_bounds_add(batch, plan->rows[i].position, plan->rows[i].q_len);
+}
+
+/* Eagerly run small steps, and the reading, have the model's scratch: they run before it or behind.
+ */
+static uint64_t drafts_bytes(const struct step *step)
+{
+    const struct rank *rank = step->rank;
+    uint64_t most = 0;
+    for (uint32_t j = 0; j < step->layout.draft_steps; j++) {
+        struct draft_step draft;
+        drafter_step(rank, step->plan, j, step->launch.counts, &draft);
+        uint64_t bytes =
+            draft.there ? 0 : program_scratch_bytes(&rank->drafter.program, &draft.launch.batch);
+        most = bytes > most ? bytes : most;
+    }
+    if (!step->reads)
+        return most;
+    struct launch reading = drafter_reading(rank, &step->launch);
+    uint64_t bytes = program_scratch_bytes(&rank->drafter.program, &reading.batch);
+    return bytes > most ? bytes : most;
 }
 
 static bool plan_opens(const struct gpu_plan *plan, uint32_t flag)
@@ -64,7 +85,10 @@ static int memory_take(struct step *step, struct error *error)
         if (status)
             return status;
     }
+    uint64_t drafts = drafts_bytes(step);
     step->scratch_bytes = program_scratch_bytes(&rank->program, &launch->batch);
+    if (step->scratch_bytes < drafts)
+        step->scratch_bytes = drafts;
     if (!step->scratch_bytes || step->graph_there)
         return 0;
     int status = mem_scratch(&rank->mem, step->scratch_bytes, &launch->scratch, error);
@@ -137,6 +161,21 @@ static bool plan_adapts(const struct rank *rank, const struct gpu_plan *plan)
     return adapts;
 }
 
+static bool plan_is_read(const struct gpu_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        if (plan->rows[i].want & GPU_DRAFT && !plan->rows[i].drafts)
+            return true;
+    }
+    return false;
+}
+
+static void draft_plan(const void *context, const struct gpu_plan *plan, uint32_t j,
+                       struct gpu_plan *ret)
+{
+    drafter_plan(context, plan, j, ret);
+}
+
 static void *slab_base(const void *context, uint32_t group, uint32_t slab)
 {
     const struct rank *rank = context;
@@ -150,9 +189,36 @@ static struct stage_state state_between(const struct step *step)
     if (!step->plan->token_count)
         return (struct stage_state){.residual = NULL};
     if (step->graph_there)
-        cuda_graph_place(step->rank, &step->graph, &launch);
+        cuda_graph_place(step->rank, &step->rank->graphs, &step->graph, &launch);
     return program_state(&step->rank->program, &launch.batch, launch.scratch,
                          step->plan->token_count);
+}
+
+/* Before the model's step: a guess more of each row that wants one. */
+static int drafts_run(const struct step *step, struct error *error)
+{
+    struct rank *rank = step->rank;
+    int status = 0;
+    for (uint32_t j = 0; !status && j < step->layout.draft_steps; j++) {
+        struct draft_step draft;
+        drafter_step(rank, step->plan, j, step->launch.counts, &draft);
+        draft.launch.wire =
+            (const struct pack_head *)((const char *)step->place->plan + step->wires.drafts[j]);
+        draft.launch.scratch = step->launch.scratch;
+        status = drafter_run(rank, &draft, error);
+    }
+    return status;
+}
+
+/* Behind it. */
+static int reading_run(const struct step *step, struct error *error)
+{
+    const struct rank *rank = step->rank;
+    if (!step->reads)
+        return 0;
+    struct launch reading = drafter_reading(rank, &step->launch);
+    reading.scratch = step->launch.scratch;
+    return program_run(&rank->drafter.program, &reading, error);
 }
 
 static int kernels_run(struct step *step, struct error *error)
@@ -169,8 +235,13 @@ static int kernels_run(struct step *step, struct error *error)
     if (!status && program->has_prev_stage)
         status = pipeline_link_recv(&rank->link, step->plan->step, &between, compute, error);
     if (!status)
-        status = step->graph_there ? cuda_graph_launch(rank, &step->graph, &step->launch, error)
-                                   : program_run(program, &step->launch, error);
+        status = drafts_run(step, error);
+    if (!status)
+        status = step->graph_there
+                     ? cuda_graph_launch(rank, &rank->graphs, &step->graph, &step->launch, error)
+                     : program_run(program, &step->launch, error);
+    if (!status)
+        status = reading_run(step, error);
     if (!status && program->has_next_stage)
         status = pipeline_link_send(&rank->link, step->plan->step, &between, compute, error);
     return status ? status : memory_give(step, error);
@@ -257,12 +328,16 @@ static size_t step_write(struct step *step)
             link->last && link->last == link ? pipeline_link_tokens(link, step->plan->step) : NULL,
         .kept = rank->state.kept,
         .kept_slot = rank->state.kept_slot,
+        .guesses = rank->drafter.guesses,
+        .guess_stride = rank->engine->facts.limits.slots_max,
+        .draft_plan = draft_plan,
         .slab_base = slab_base,
         .slot_adapter = rank->program.adapters ? slot_adapter : NULL,
         .context = rank,
     };
-    size_t bytes = pack_write(place->plan_pinned, &source);
+    size_t bytes = pack_write(place->plan_pinned, &source, &step->wires);
     assert(bytes <= rank->ring.plan_bytes);
+    step->launch.wire = (const struct pack_head *)((const char *)place->plan + step->wires.model);
     return bytes;
 }
 
@@ -270,20 +345,23 @@ static void step_make(struct step *step, struct rank *rank, const struct gpu_pla
 {
     plan_check(rank, plan);
     *step = (struct step){.rank = rank, .plan = plan, .place = ring_at(&rank->ring, plan->step)};
-    step->launch.wire = step->place->plan;
     result_layout_set(&step->layout, plan, rank->engine->facts.model.hidden,
                       (struct result_tops){0});
-    batch_bound(step, &step->launch.batch);
+    step->launch.batch = rank->state.batch;
+    step_bound(plan, &step->launch.batch);
+    if (step->layout.draft_steps) /* the first of them moves */
+        step->launch.batch.moves_max = 0;
+    step->reads = plan_is_read(plan);
     step->launch.counts =
         !rank->program.has_next_stage &&
         (rank->penalty_slots > 0 || plan_opens(plan, GPU_SLOT_PENALTIES));
     step->keeps = !rank->program.has_next_stage && plan_opens(plan, GPU_SLOT_MASKED);
     step->launch.pools = plan_pools(plan);
     step->launch.adapted = plan_adapts(rank, plan);
-    step->cuda_graph_fits = cuda_graph_fits(rank, plan, &step->launch, &step->graph);
-    step->graph_there = step->cuda_graph_fits && cuda_graph_exists(rank, &step->graph);
+    step->cuda_graph_fits = cuda_graph_fits(rank, &rank->graphs, plan, &step->launch, &step->graph);
+    step->graph_there = step->cuda_graph_fits && cuda_graph_exists(&rank->graphs, &step->graph);
     if (step->cuda_graph_fits && rank->engine->rank_count > 1)
-        cuda_graph_bound(rank, &step->graph, &step->launch.batch);
+        cuda_graph_bound(rank, &rank->graphs, &step->graph, &step->launch.batch);
 }
 
 int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *error)
@@ -350,7 +428,7 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
     rank_count(&rank->counters.steps_ahead, ahead);
     if (step.cuda_graph_fits && !step.graph_there) {
         nvtx_begin("capture");
-        cuda_graph_capture(rank, &step.graph, &step.launch);
+        cuda_graph_capture(rank, &rank->graphs, &step.graph, &step.launch);
         nvtx_end();
     }
     return mem_housekeep(&rank->mem, error) ? lost(rank, error) : 0;

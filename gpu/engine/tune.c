@@ -45,25 +45,26 @@ static struct shape *shape_find(struct shape *shapes, uint32_t count, const stru
 /* `walk`: of no step. */
 static struct shape shape_of(const struct rank *rank, const struct walk *walk, const struct op *op)
 {
+    const struct program *program = walk->program;
     const struct gpu_limits *limits = &rank->engine->facts.limits;
     bool picked = op->rows != ROWS_TOKENS;
     struct shape shape = {.op = op,
                           .args = walk_product(walk, op),
                           .rows_max = picked ? limits->rows_max : limits->tokens_max};
-    bool last = op + 1 == rank->program.ops + rank->program.op_count;
+    bool last = op + 1 == program->ops + program->op_count;
     shape.args.gated = !last && op[1].kind == OP_ACTIVATION && op[1].activation.gated;
     shape.args.adds = !last && op[1].kind == OP_ADD;
     shape.args.y_stride = shape.args.w.n;
     shape.args.x = NULL;
     shape.args.bias = op->bias == LIST_NONE ? NULL : walk_weight(walk, op->bias)->data;
-    shape.args.y_dtype = scratch_dtype(&rank->program, op->out);
+    shape.args.y_dtype = scratch_dtype(program, op->out);
     return shape;
 }
 
 /* Returns how many. */
-static uint32_t shapes_list(const struct rank *rank, struct shape shapes[SHAPES_MAX])
+static uint32_t shapes_list(const struct rank *rank, const struct program *program,
+                            struct shape shapes[SHAPES_MAX])
 {
-    const struct program *program = &rank->program;
     struct launch launch = {.batch = rank->state.batch};
     struct walk walk;
     uint32_t count = 0;
@@ -146,13 +147,13 @@ static uint32_t rows_next(uint32_t rows)
     return rows & (rows - 1) ? rows / 3 * 4 : rows / 2 * 3;
 }
 
-static int shapes_time(struct rank *rank, uint32_t *ret_timed, struct error *error)
+static int shapes_time(struct rank *rank, const struct program *program, uint32_t *ret_timed,
+                       struct error *error)
 {
     struct shape shapes[SHAPES_MAX];
     uint64_t until_ns = profile_now_ns() + TUNER_BUDGET_NS;
     uint32_t tokens = rank->engine->facts.limits.tokens_max;
-    const uint32_t count = shapes_list(rank, shapes);
-    *ret_timed = 0;
+    const uint32_t count = shapes_list(rank, program, shapes);
     for (uint32_t rows = ROWS_FIRST; rows < 2 * tokens; rows = rows_next(rows)) {
         for (uint32_t i = 0; i < count && profile_now_ns() < until_ns; i++) {
             uint32_t most = rows < tokens ? rows : tokens;
@@ -177,7 +178,9 @@ int tuner_run(struct rank *rank, struct error *error)
         return 0;
     if (tune_load(directory) < 0)
         engine_log(engine, GPU_LOG_WARNING, "%s: no timed products can be read", directory);
-    int status = shapes_time(rank, &timed, error);
+    int status = shapes_time(rank, &rank->program, &timed, error);
+    if (!status && drafter_exists(&rank->drafter))
+        status = shapes_time(rank, &rank->drafter.program, &timed, error);
     if (status && status != -ERR_DEVICE_MEMORY)
         return status;
     if (timed && tune_save(directory))

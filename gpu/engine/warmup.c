@@ -34,17 +34,17 @@ static int scratch_clear(struct rank *rank, void *scratch, uint64_t bytes, struc
     return 0;
 }
 
-static int step_empty(struct rank *rank, const struct pack_head *wire, struct batch batch,
+static int step_empty(struct rank *rank, const struct program *program, struct batch batch,
                       struct error *error)
 {
-    struct launch launch = {.batch = batch, .wire = wire};
-    uint64_t bytes = program_scratch_bytes(&rank->program, &batch);
+    struct launch launch = {.batch = batch, .wire = ring_at(&rank->ring, 1)->plan};
+    uint64_t bytes = program_scratch_bytes(program, &batch);
     int status = mem_scratch(&rank->mem, bytes, &launch.scratch, error);
     if (status)
         return status;
     status = scratch_clear(rank, launch.scratch, bytes, error);
     if (!status)
-        status = program_run(&rank->program, &launch, error);
+        status = program_run(program, &launch, error);
     int freed = mem_scratch_free(&rank->mem, launch.scratch, bytes, status ? NULL : error);
     if (freed) /* the pool goes next, and wants it back */
         (void)mem_scratch_free(&rank->mem, launch.scratch, bytes, NULL);
@@ -73,9 +73,11 @@ int warmup_run(struct rank *rank, struct error *error)
         return 0;
     int status = plan_write(rank, error);
     for (uint32_t i = 0; !status && i < sizeof shapes / sizeof *shapes; i++) {
-        if (shapes[i].tokens <= limits->tokens_max && shapes[i].rows <= limits->rows_max)
-            status =
-                step_empty(rank, ring_at(&rank->ring, 1)->plan, batch_of(rank, shapes[i]), error);
+        if (shapes[i].tokens > limits->tokens_max || shapes[i].rows > limits->rows_max)
+            continue;
+        status = step_empty(rank, &rank->program, batch_of(rank, shapes[i]), error);
+        if (!status && drafter_exists(&rank->drafter))
+            status = step_empty(rank, &rank->drafter.program, batch_of(rank, shapes[i]), error);
     }
     if (status && status != -ERR_DEVICE_MEMORY)
         return status;

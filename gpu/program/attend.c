@@ -17,8 +17,9 @@ static struct kv_layer kv_of(const struct walk *walk, const struct op *attention
     uint64_t bytes = kv_bytes(program->kv, attention->attention.kv_heads, program->block_tokens,
                               attention->attention.head_dim);
     uint64_t layer = attention->attention.layer;
-    return (struct kv_layer){.k = layer * 2 * bytes,
-                             .v = (layer * 2 + 1) * bytes,
+    uint64_t first = program->kv_first[attention->attention.group];
+    return (struct kv_layer){.k = first + layer * 2 * bytes,
+                             .v = first + (layer * 2 + 1) * bytes,
                              .group = attention->attention.group,
                              .format = program->kv};
 }

@@ -345,7 +345,7 @@ static int count(struct walk *walk, op_run ops, struct error *error)
 {
     (void)ops;
     struct count_args args = {.batch = walk->launch->batch, .vocab = walk_list(walk)->vocab};
-    if (walk->launch->counts)
+    if (walk->launch->counts && !walk->program->drafts)
         CUDA_TRY(op_count(&args, stream_of(walk)), error);
     return 0;
 }

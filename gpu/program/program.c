@@ -154,11 +154,16 @@ struct step_begin_args program_begin(const struct program *program, const struct
     return walk_expand(&walk, first->how->count > 1 ? first->ops : NULL);
 }
 
+static bool is_begin(const struct fused *fused)
+{
+    uint8_t first = fused->how->kinds[0];
+    return first == OP_BEGIN || first == OP_COPY_BLOCKS;
+}
+
 /* What every step has, with tokens or without. */
 static bool is_frame(const struct fused *fused)
 {
-    uint8_t first = fused->how->kinds[0], last = fused->how->kinds[fused->how->count - 1];
-    return first == OP_BEGIN || first == OP_COPY_BLOCKS || last == OP_END;
+    return is_begin(fused) || fused->how->kinds[fused->how->count - 1] == OP_END;
 }
 
 /* Ops over scored rows, `count` of them, for a chunk of rows at a time. */
@@ -180,7 +185,7 @@ static int scored_run(struct walk *walk, const struct fused *fused, uint32_t cou
 static int fused_run(struct walk *walk, const struct fused *fused, struct error *error)
 {
     walk->rows = walk_rows(walk, fused->ops[0]->rows);
-    if (!walk->rows.max && !is_frame(fused))
+    if ((!walk->rows.max && !is_frame(fused)) || (walk->launch->follows && is_begin(fused)))
         return 0;
     return fused->how->run(walk, fused->ops, error);
 }

@@ -43,6 +43,8 @@ struct program {
     uint32_t eos_count;
     const int32_t *eos;
     uint32_t block_tokens, slots_max;
+    uint64_t kv_first[GPU_GROUPS_MAX]; /* bytes of a block that are another program's */
+    bool drafts; /* a model that guesses: what is counted of a slot's tokens is not its to count */
     bool has_prev_stage, has_next_stage;
     struct step_control *control;
     struct gpu_sample *samples; /* where the sampler writes */
@@ -67,6 +69,7 @@ struct launch {
     bool counts;   /* some slot keeps count of tokens */
     bool pools;    /* some row adds to its slot's sum */
     bool adapted;  /* some row has an adapter */
+    bool follows; /* another program's step goes on: the batch is there, and the blocks are moved */
 };
 
 int program_open(struct program *program, struct error *error);

@@ -8,6 +8,8 @@ void walk_begin(struct walk *walk, const struct program *program, const struct l
     walk->launch = launch;
     walk->class = fuse_class_of(program, &launch->batch);
     walk->class.adapted = launch->adapted;
+    if (launch->follows)
+        walk->class.single = false; /* which may have more in one with the step's begin */
     scratch_layout_make(&walk->layout, program, &launch->batch);
     walk->rows = walk_rows(walk, ROWS_TOKENS);
 }

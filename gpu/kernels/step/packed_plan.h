@@ -41,6 +41,9 @@ struct pack_head {
     uint32_t result_samples, result_tops; /* offsets there; result_tops 0: no likeliest wanted */
     const int32_t *tokens_in; /* [slots] last tokens, from elsewhere; NULL: the slots' own */
     int32_t *tokens_out;      /* [slots] where they are left; NULL: nowhere else */
+    /* The j-th guess of a slot is guesses[j * guess_stride + slot], of rows with GPU_DRAFT. */
+    const int32_t *guesses;
+    uint32_t guess_stride, reserved;
 };
 
 /* Results of a step in one piece of memory, device and host alike: a head, then the arrays. */
@@ -51,5 +54,7 @@ struct result_head {
 struct result_layout {
     uint32_t sample_count, score_count, embed_count;
     uint32_t samples, tops, scores, score_tops, embeds; /* offsets; tops 0: none wanted */
+    uint32_t draft_steps; /* of the draft model before it: each has a head and samples */
+    uint32_t draft_rows[GPU_DRAFTS_MAX], drafts[GPU_DRAFTS_MAX];
     uint32_t bytes;
 };

@@ -78,6 +78,18 @@ __device__ static int32_t previous_of(const struct pack_head *wire, const struct
     return wire->tokens_in ? wire->tokens_in[slot] : batch.slots[slot].last;
 }
 
+/* Token i of the row: an id of the plan, what the slot sampled last, or, behind the first id of a
+ * row with GPU_DRAFT and drafts, what the draft model guessed. */
+__device__ static int32_t token_of(const struct pack_head *wire, const struct pack_row &row,
+                                   const int32_t *ids, int32_t previous, uint32_t i)
+{
+    if (row.ids == PACK_NONE)
+        return previous;
+    if (i == 0 || !(row.row.want & GPU_DRAFT) || !row.row.drafts)
+        return ids[i];
+    return wire->guesses[(size_t)(i - 1) * wire->guess_stride + row.row.slot];
+}
+
 /* A warp's lanes share the row's tokens. */
 __device__ static void write_row(const struct pack_head *wire, const struct batch &batch,
                                  const struct pack_row &row, uint32_t number, int32_t previous)
@@ -85,7 +97,7 @@ __device__ static void write_row(const struct pack_head *wire, const struct batc
     uint32_t lane = threadIdx.x % WARP, last = row.row.token + row.row.q_len - 1;
     const int32_t *ids = section<int32_t>(wire, wire->ids) + (row.ids == PACK_NONE ? 0 : row.ids);
     for (uint32_t i = lane; i < row.row.q_len; i += WARP) {
-        writable(batch.token_id)[row.row.token + i] = row.ids == PACK_NONE ? previous : ids[i];
+        writable(batch.token_id)[row.row.token + i] = token_of(wire, row, ids, previous, i);
         writable(batch.token_row)[row.row.token + i] = number;
         writable(batch.token_position)[row.row.token + i] = row.row.position + i;
     }

@@ -37,6 +37,15 @@ static void tables_write(const struct pack_head *wire, const struct step_begin_a
     }
 }
 
+/* What the draft model guessed, behind the one id of such a row. */
+static void guesses_write(const struct pack_head *wire, const struct batch_row *row,
+                          int32_t *token_id)
+{
+    const int32_t *guesses = dev(wire->guesses);
+    for (uint32_t j = 0; j < row->drafts; j++)
+        token_id[1 + j] = guesses[(size_t)j * wire->guess_stride + row->slot];
+}
+
 static void tokens_write(const struct pack_head *wire, const struct step_begin_args *args,
                          const struct pack_row *row, uint32_t number)
 {
@@ -51,11 +60,16 @@ static void tokens_write(const struct pack_head *wire, const struct step_begin_a
     int32_t *token_id = dev(batch->token_id + row->row.token);
     uint32_t *token_row = dev(batch->token_row + row->row.token);
     uint32_t *token_position = dev(batch->token_position + row->row.token);
+    bool guessed = row->row.want & GPU_DRAFT && row->row.drafts;
+    uint32_t known = guessed ? 1 : row->row.q_len;
     for (uint32_t i = 0; i < row->row.q_len; i++) {
-        token_id[i] = row->ids == PACK_NONE ? previous : ids[i];
+        if (i < known)
+            token_id[i] = row->ids == PACK_NONE ? previous : ids[i];
         token_row[i] = number;
         token_position[i] = row->row.position + i;
     }
+    if (guessed)
+        guesses_write(wire, &row->row, token_id);
     uint32_t *score_token = dev(batch->score_token + row->score_first);
     int32_t *score_target = dev(batch->score_target + row->score_first);
     for (uint32_t i = 0; i < row->score_count; i++) {

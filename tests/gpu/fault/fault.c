@@ -19,10 +19,10 @@
 
 int __real_step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error);
 int __wrap_step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error);
-void __real_cuda_graph_capture(struct rank *rank, const struct cuda_graph_key *key,
-                               const struct launch *launch);
-void __wrap_cuda_graph_capture(struct rank *rank, const struct cuda_graph_key *key,
-                               const struct launch *launch);
+void __real_cuda_graph_capture(struct rank *rank, struct cuda_graphs *graphs,
+                               const struct cuda_graph_key *key, const struct launch *launch);
+void __wrap_cuda_graph_capture(struct rank *rank, struct cuda_graphs *graphs,
+                               const struct cuda_graph_key *key, const struct launch *launch);
 
 static cudaError_t plant_trap(struct rank *rank)
 {
@@ -88,12 +88,12 @@ int __wrap_step_submit(struct rank *rank, const struct gpu_plan *plan, struct er
     return __real_step_submit(rank, plan, error);
 }
 
-void __wrap_cuda_graph_capture(struct rank *rank, const struct cuda_graph_key *key,
-                               const struct launch *launch)
+void __wrap_cuda_graph_capture(struct rank *rank, struct cuda_graphs *graphs,
+                               const struct cuda_graph_key *key, const struct launch *launch)
 {
-    bool there = cuda_graph_exists(rank, key);
-    __real_cuda_graph_capture(rank, key, launch);
-    if (!there && cuda_graph_exists(rank, key) && getenv("SLUICE_TEST_BUCKETS"))
+    bool there = cuda_graph_exists(graphs, key);
+    __real_cuda_graph_capture(rank, graphs, key, launch);
+    if (!there && cuda_graph_exists(graphs, key) && getenv("SLUICE_TEST_BUCKETS"))
         fprintf(stderr, "graph bucket: rows %u, context %u, counts %d\n", key->rows, key->context,
                 key->counts);
 }
