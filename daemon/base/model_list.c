@@ -35,6 +35,7 @@ static const char *const own_options[] = {"served-model-name",
                                           "itl-target",
                                           "speculate",
                                           "speculate-tokens",
+                                          "draft-model",
                                           "step-timeout",
                                           "seed",
                                           "sleep-after"};

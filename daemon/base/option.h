@@ -15,7 +15,7 @@
 #include "protocol/base/clock.h"
 #include "protocol/base/error.h"
 
-enum { SPECULATE_NO, SPECULATE_LOOKUP };       /* options.speculate */
+enum { SPECULATE_NO, SPECULATE_LOOKUP, SPECULATE_DRAFT }; /* options.speculate */
 #define OPTION_AUTO UINT64_MAX /* of a number whose default is "auto" */
 
 enum { DEVICE_AUTO, DEVICE_CUDA, DEVICE_CPU }; /* options.device */

@@ -70,6 +70,7 @@ struct seq_draft {
     uint32_t pause_next; /* after the next row of which none stands */
     double rate;         /* of guesses, those that stood; older ones weigh less */
     uint32_t next;       /* of its next row */
+    uint32_t read;       /* positions below it the draft model has read */
     int32_t ids[GPU_DRAFTS_MAX];
 };
 

@@ -272,6 +272,40 @@ int model_text_load(struct model_text *model_text, const char *model, struct err
     return error_set(error, why->code, "%s", why->text);
 }
 
+/* Special tokens may be called by other names. */
+static bool is_same_token(const struct tokenizer *a, const struct tokenizer *b, int32_t id)
+{
+    size_t a_length = 0, b_length = 0;
+    const char *a_text = tokenizer_token_text(a, id, &a_length);
+    const char *b_text = tokenizer_token_text(b, id, &b_length);
+    if (!a_text || !b_text || tokenizer_token_is_special(a, id) ||
+        tokenizer_token_is_special(b, id))
+        return true; /* padding on one side */
+    return a_length == b_length && memcmp(a_text, b_text, a_length) == 0;
+}
+
+int model_text_same_tokens(const struct model_text *model_text, const char *draft_model,
+                           struct error *error)
+{
+    struct model_text draft = {0};
+    struct error refusal = {.code = 0};
+    if (!model_text->tokenizer || synthetic_is(draft_model))
+        return 0;
+    load_tokenizer(&draft, draft_model, &refusal);
+    uint32_t bound = draft.tokenizer ? tokenizer_bound(draft.tokenizer) : 0;
+    uint32_t own = tokenizer_bound(model_text->tokenizer), id = 0;
+    bound = bound < own ? bound : own;
+    while (id < bound && is_same_token(model_text->tokenizer, draft.tokenizer, (int32_t)id))
+        id++;
+    model_text_free(&draft);
+    if (id < bound)
+        return error_set(error, ERR_BAD_CONFIG,
+                         "draft-model: its token %u is another than the model's: it guesses for a "
+                         "model of the same tokenizer",
+                         id);
+    return 0;
+}
+
 int model_text_read_template(const char *path, struct chat_template **ret_template,
                              struct error *error)
 {

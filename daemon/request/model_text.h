@@ -45,6 +45,10 @@ struct model_text {
  * memory or descriptors, and where a head of classes is not as it must be; what a model has not, or
  * what else is wrong with it, is a refusal of texts. */
 int model_text_load(struct model_text *model_text, const char *model, struct error *error);
+/* ERR_BAD_CONFIG where the other model's tokenizer has another token of some number. Without a
+ * tokenizer, on either side, there is nothing to compare. */
+int model_text_same_tokens(const struct model_text *model_text, const char *draft_model,
+                           struct error *error);
 /* The template of that file stands instead of the model's own. ERR_BAD_CONFIG when it cannot be
  * read or parsed: somebody asked for it. */
 int model_text_template(struct model_text *model_text, const char *path, struct error *error);

@@ -12,6 +12,7 @@ struct builder {
     uint32_t prompts_left; /* prompt tokens that do not make steps uneven */
     uint32_t tokens_left, scores_left, embeds_left;
     uint32_t rows_left; /* and samples of guesses */
+    uint32_t unread_left; /* tokens that the draft model reads before it guesses */
     uint32_t partial;   /* prompts that this step leaves partly read */
     int32_t priority;   /* the highest of its prompts */
     /* Of the above, kept for prompts whose turn must come. */

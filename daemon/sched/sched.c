@@ -51,7 +51,7 @@ static bool slots_init(struct sched *sched)
     sched->tables = calloc(sched->slots_max, sizeof(*sched->tables));
     sched->table_memory = calloc(2 * slots * per_slot, sizeof(*sched->table_memory));
     sched->share_memory = calloc(slots, sizeof(*sched->share_memory));
-    bool guesses = sched->options.drafts_max > 0;
+    bool guesses = sched->options.drafts_max > 0 && !sched->options.draft_model;
     sched->lookups = guesses ? calloc(slots, sizeof(*sched->lookups)) : NULL;
     if ((guesses && !sched->lookups) || !sched->slots_free || !sched->closes_due ||
         !sched->slabs_due || !sched->tables || !sched->table_memory || !sched->share_memory)
@@ -106,8 +106,10 @@ static int limits_check(const struct gpu_limits *limits, const struct gpu_model 
 static uint32_t drafts_max_of(const struct sched *sched, uint32_t asked)
 {
     const struct gpu_limits *limits = &sched->limits;
-    uint32_t beside = (limits->ids_max - limits->tokens_max - 1) / sched->slots_max;
-    return limits->stages > 1 ? 0 : sched_min(sched_min(asked, beside), GPU_DRAFTS_MAX);
+    uint32_t beside =
+        (limits->ids_max - limits->tokens_max - limits->unread_max - 1) / sched->slots_max;
+    uint32_t most = sched->options.draft_model ? limits->drafts_max : GPU_DRAFTS_MAX;
+    return limits->stages > 1 ? 0 : sched_min(sched_min(asked, beside), most);
 }
 
 int sched_init(struct sched *sched, const struct gpu_model *model, const struct gpu_limits *limits,
@@ -126,6 +128,9 @@ int sched_init(struct sched *sched, const struct gpu_model *model, const struct 
                             .tokens_cap = limits->tokens_max,
                             .released = true};
     sched->options.drafts_max = drafts_max_of(sched, options->drafts_max);
+    /* Until it is measured: by what each multiplies by. */
+    sched->draft_share = (double)model->draft_parameters /
+                         (double)(model->step_parameters ? model->step_parameters : 1);
     list_init(&sched->waiting);
     list_init(&sched->prefill);
     list_init(&sched->decode);

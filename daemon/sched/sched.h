@@ -105,6 +105,7 @@ struct sched_options {
     bool prefix_cache;
     uint64_t cache_idle_release_us; /* until blocks that only the cache holds count as unused */
     uint32_t drafts_max;            /* guesses of a row, up to GPU_DRAFTS_MAX; 0 = none */
+    bool draft_model; /* it makes the guesses; else they are of a sequence's own text */
     bool drafts_always;             /* whatever they cost, and who else waits: for tests */
     uint64_t stall_us;           /* a lone sequence that gets no KV for so long fails */
 };
@@ -233,7 +234,9 @@ struct sched {
     uint32_t closes_due_count;
     struct kv_table *tables; /* [slots_max], by slot */
     uint32_t *table_memory;
-    struct lookup *lookups;           /* [slots_max], by slot; NULL: nothing is guessed */
+    struct lookup *lookups;           /* [slots_max], by slot; NULL: no guess comes from texts */
+    double draft_share;               /* of a step of single tokens, what a guess of all its rows
+                                         takes the draft model; as measured */
     uint32_t lookup_left;             /* tokens that this turn may still read for it */
     struct sched_share *share_memory; /* [slots_max] */
     struct list shares, shares_free;

@@ -30,26 +30,32 @@ static bool has_token(const struct sched *sched, const struct seq *seq)
  * sampled. */
 static bool by_ids(const struct sched *sched, const struct seq *seq)
 {
-    if (sched->lookups != NULL && (seq->draft.by_ids || seq->draft.next > 0))
+    if (sched_guesses(sched) && (seq->draft.by_ids || seq->draft.next > 0))
         return true;
     return seq->mask != NULL && (sched->limits.stages > 1 || seq->num_computed < seq->known_len);
 }
 
-/* What the device has not counted yet, the token that is known, and guesses. */
+/* What the device has not counted yet, and the draft model not read, the token that is known, and
+ * guesses, which the draft model makes there. */
 static void put_draft_row(struct builder *b, struct seq *seq, uint32_t drafts)
 {
-    uint32_t uncounted = seq->draft.uncounted;
+    bool made_there = b->sched->options.draft_model && drafts > 0;
+    uint32_t uncounted = seq->draft.uncounted, unread = made_there ? sched_draft_unread(seq) : 0;
+    uint32_t before = unread > uncounted ? unread : uncounted;
     struct gpu_row *row = builder_row(b, seq, 1 + drafts, GPU_IDS);
     int32_t *ids = b->step->ids;
     uint32_t *count = &b->step->plan.id_count;
-    for (uint32_t i = 0; i <= uncounted; i++)
-        ids[(*count)++] = sched_token_at(seq, row->position - uncounted + i);
-    for (uint32_t i = 0; i < drafts; i++)
+    for (uint32_t i = 0; i <= before; i++)
+        ids[(*count)++] = sched_token_at(seq, row->position - before + i);
+    for (uint32_t i = 0; i < drafts && !made_there; i++)
         ids[(*count)++] = seq->draft.ids[i];
-    row->ids += uncounted;
+    row->ids += before;
     row->uncounted = uncounted;
+    row->unread = unread;
     row->drafts = drafts;
+    row->want |= made_there ? GPU_DRAFT : 0;
     b->rows_left -= drafts;
+    b->unread_left -= unread;
 }
 
 /* Blocks for so many guesses at most, of those that nobody will need for his next token. */
@@ -75,6 +81,8 @@ static void add_drafts(struct builder *b, struct seq *seq, uint32_t others)
     if (sched_reach(b->sched, b->step, seq, from + 1, b->now_us) <= from)
         return;
     drafts = sched_min(drafts, sched_min(tokens, rows));
+    if (b->sched->options.draft_model && sched_draft_unread(seq) > b->unread_left)
+        drafts = 0;
     put_draft_row(b, seq, drafts > 0 ? drafts_reach(b, seq, drafts) : 0);
 }
 
@@ -133,7 +141,8 @@ void builder_decodes(struct builder *b, bool early_too)
     uint32_t left;
     const struct list *end = decodes_end(b, early_too, &left);
     b->step->cut = end != &sched->decode;
-    for (struct list *link = sched->decode.next; sched->lookups && link != end; link = link->next)
+    for (struct list *link = sched->decode.next; sched_guesses(sched) && link != end;
+         link = link->next)
         sched_draft_guess(sched, container_of(link, struct seq, run_link));
     for (int ids = 0; ids < 2; ids++)
         for (struct list *link = sched->decode.next; link != end; link = link->next) {

@@ -1,5 +1,5 @@
-/* Guesses of a sequence's next tokens, which a row brings along and the device checks: who has any,
- * how many, and what became of them. */
+/* Guesses of a sequence's next tokens, which a row brings along, or has the draft model make, and
+ * the device checks: who has any, how many, and what became of them. */
 #include <assert.h>
 #include <string.h>
 
@@ -10,6 +10,7 @@
 #define RATE_FIRST 0.5  /* of guesses behind what stands, those that stand: before any is known */
 #define RATE_SHARE 0.25 /* of what a row tells in that */
 #define RATE_DRIFT (1.0 / 256) /* back to that, with each token that nothing was tried for */
+#define COST_SHARE 0.125       /* of what a step tells in what a guess costs */
 #define PAUSE_FIRST 4u  /* tokens without guesses after a row of which none stood; twice as many */
 #define PAUSE_MOST 256u /* each time, up to this */
 
@@ -24,7 +25,7 @@ static struct lookup_text text_of(const struct seq *seq)
 
 static bool may_guess(const struct sched *sched, const struct seq *seq)
 {
-    return sched->lookups != NULL && seq->params.job == JOB_GENERATE && seq->mask == NULL &&
+    return sched_guesses(sched) && seq->params.job == JOB_GENERATE && seq->mask == NULL &&
            !seq->params.no_drafts && seq->phase == PHASE_DECODE &&
            (seq->draft.pause == 0 || sched->options.drafts_always);
 }
@@ -56,7 +57,8 @@ void sched_drafts_begin(struct sched *sched)
 }
 
 /* As many as pay: the j-th guess stands with rate^j, which is so much of a row's part of the step,
- * and takes what the cost model says; together they make up for the wait. */
+ * and takes what the cost model says, and a row's part of what the draft model takes for it;
+ * together they make up for the wait. */
 static uint32_t worth(struct sched *sched, const struct seq *seq, uint32_t most)
 {
     if (sched->options.drafts_always)
@@ -64,6 +66,7 @@ static uint32_t worth(struct sched *sched, const struct seq *seq, uint32_t most)
     const struct cost_work work = decode_work(sched);
     double before_us = cost_predict_us(&sched->cost, &work),
            share_us = before_us / (double)work.rows;
+    double made_us = sched->options.draft_model ? sched->draft_share * share_us : 0;
     double stands = 1, gain_us = 0, best_us = TURN_US;
     uint32_t count = 0;
     for (uint32_t j = 1; j <= most; j++) {
@@ -75,7 +78,7 @@ static uint32_t worth(struct sched *sched, const struct seq *seq, uint32_t most)
         more.kv += j;
         more.pairs += (uint64_t)j * seq->num_computed;
         double after_us = cost_predict_us(&sched->cost, &more);
-        gain_us += stands * share_us - (after_us - before_us);
+        gain_us += stands * share_us - (after_us - before_us) - made_us;
         before_us = after_us;
         if (gain_us > best_us) {
             best_us = gain_us;
@@ -92,9 +95,28 @@ static uint32_t most_of(const struct sched *sched, const struct seq *seq)
     return left > 1 ? sched_min(left - 1, sched->options.drafts_max) : 0;
 }
 
-static bool read_text(struct sched *sched, const struct seq *seq, const struct lookup_text *text)
+/* In its own text, which is read as far as this turn has time for it; 0: nothing, or not yet. */
+static uint32_t found_in_text(struct sched *sched, const struct seq *seq, int32_t *ret_guesses)
 {
-    return lookup_read(&sched->lookups[seq->slot], text, &sched->lookup_left);
+    struct lookup *lookup = &sched->lookups[seq->slot];
+    const struct lookup_text text = text_of(seq);
+    if (!lookup_read(lookup, &text, &sched->lookup_left))
+        return 0;
+    return lookup_find(lookup, &text, ret_guesses, most_of(sched, seq));
+}
+
+/* How many guesses there may be; the draft model makes any number, from what it can read before. */
+static uint32_t found(struct sched *sched, const struct seq *seq, int32_t *ret_guesses)
+{
+    if (!sched->options.draft_model)
+        return found_in_text(sched, seq, ret_guesses);
+    return sched_draft_unread(seq) <= sched->limits.unread_max ? most_of(sched, seq) : 0;
+}
+
+bool sched_draft_reads(const struct sched *sched, const struct seq *seq)
+{
+    return sched_guesses(sched) && sched->options.draft_model &&
+           (seq->params.job == JOB_GENERATE || seq->caches);
 }
 
 void sched_draft_start(struct sched *sched, struct seq *seq)
@@ -107,7 +129,7 @@ void sched_draft_start(struct sched *sched, struct seq *seq)
 
 bool sched_drafts_awaited(const struct sched *sched)
 {
-    if (sched->lookups == NULL || is_loaded(sched))
+    if (!sched_guesses(sched) || is_loaded(sched))
         return false;
     list_each(link, &sched->decode)
     {
@@ -122,13 +144,9 @@ void sched_draft_guess(struct sched *sched, struct seq *seq)
     seq->draft.next = 0;
     if (seq->in_flight > 0 || !may_guess(sched, seq) || is_loaded(sched))
         return;
-    struct lookup_text text = text_of(seq);
-    if (!read_text(sched, seq, &text))
-        return;
-    assert(text.len == seq->num_computed + 1);
-    uint32_t most = most_of(sched, seq);
-    uint32_t found = lookup_find(&sched->lookups[seq->slot], &text, seq->draft.ids, most);
-    seq->draft.next = found > 0 ? worth(sched, seq, found) : 0;
+    assert(text_of(seq).len == seq->num_computed + 1);
+    uint32_t most = found(sched, seq, seq->draft.ids);
+    seq->draft.next = most > 0 ? worth(sched, seq, most) : 0;
 }
 
 void sched_draft_submitted(struct sched *sched, struct seq *seq, const struct gpu_row *row)
@@ -139,6 +157,8 @@ void sched_draft_submitted(struct sched *sched, struct seq *seq, const struct gp
     seq->draft.by_ids = row->drafts > 0;
     seq->draft.uncounted = 0;
     seq->draft.waits = false;
+    if (row->want & GPU_DRAFT && row->drafts == 0)
+        seq->draft.read = row->position + row->q_len;
     sched->stats->tokens_drafted_total += row->drafts;
 }
 
@@ -147,17 +167,16 @@ void sched_draft_told(struct sched *sched, struct seq *seq, bool drafted)
 {
     int32_t guesses[GPU_DRAFTS_MAX];
     struct seq_draft *draft = &seq->draft;
-    if (sched->lookups == NULL || seq->phase != PHASE_DECODE)
+    if (!sched_guesses(sched) || seq->phase != PHASE_DECODE)
         return;
     if (!drafted) {
         draft->pause -= draft->pause > 0;
         draft->rate += RATE_DRIFT * (RATE_FIRST - draft->rate);
     }
-    struct lookup_text text = text_of(seq);
-    if (!may_guess(sched, seq) || is_loaded(sched) || !read_text(sched, seq, &text))
+    if (!may_guess(sched, seq) || is_loaded(sched))
         return;
-    uint32_t found = lookup_find(&sched->lookups[seq->slot], &text, guesses, most_of(sched, seq));
-    draft->waits = found > 0 && worth(sched, seq, found) > 0;
+    uint32_t most = found(sched, seq, guesses);
+    draft->waits = most > 0 && worth(sched, seq, most) > 0;
 }
 
 /* Those behind the first that fell say nothing. */
@@ -184,9 +203,32 @@ void sched_draft_stands(struct sched *sched, struct seq *seq, const struct gpu_r
     sched_cache_done(sched, seq, row->position + row->q_len - row->drafts + stood);
 }
 
-void sched_draft_taken(struct seq *seq, uint32_t drafted, uint32_t stood)
+/* The draft model has read its guesses but the last, of which it made no further one. */
+void sched_draft_taken(struct seq *seq, const struct gpu_row *row, uint32_t stood)
 {
+    uint32_t drafted = row->drafts;
+    if (row->want & GPU_DRAFT && seq->phase == PHASE_DECODE)
+        seq->draft.read = row->position + 1 + sched_min(stood, drafted - 1);
     seq->draft.in_flight = 0;
     seq->draft.uncounted = sched_counts_tokens(seq) ? stood : 0;
     learn(&seq->draft, drafted, stood);
+}
+
+/* A guess of every row is a step of the draft model, as long as its longest row has some. */
+void sched_draft_learn(struct sched *sched, const struct sched_step *step, uint64_t guesses_ns)
+{
+    struct cost_work work = {.rows = 0};
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < step->plan.row_count; i++) {
+        const struct gpu_row *row = &step->rows[i];
+        if (!(row->want & GPU_DRAFT) || row->drafts == 0)
+            continue;
+        cost_add_row(&work, row->position, 1);
+        most = row->drafts > most ? row->drafts : most;
+    }
+    double step_us = cost_known(&sched->cost) ? cost_predict_us(&sched->cost, &work) : 0;
+    if (step_us <= 0)
+        return;
+    double share = (double)guesses_ns / 1000.0 / most / step_us;
+    sched->draft_share += COST_SHARE * (share - sched->draft_share);
 }

@@ -14,7 +14,7 @@ static void advance(struct sched *sched, struct sched_step *step, uint32_t numbe
     struct seq *seq = step->row_seq[number];
     const struct gpu_row *row = &step->rows[number];
     seq->num_computed += row->q_len - row->drafts;
-    if (sched->lookups != NULL)
+    if (sched_guesses(sched))
         sched_draft_submitted(sched, seq, row);
     sched_share_computed(sched, seq);
     sched_cache_computed(sched, seq);

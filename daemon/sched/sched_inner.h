@@ -232,12 +232,17 @@ bool sched_masks_late(const struct sched *sched);
 void sched_count_late(struct sched *sched, const struct sched_step *step);
 
 /* sched_drafts.c */
+/* Next tokens are guessed at all. */
+static inline bool sched_guesses(const struct sched *sched)
+{
+    return sched->options.drafts_max > 0;
+}
 /* It has a slot from now on. */
 void sched_draft_start(struct sched *sched, struct seq *seq);
 /* Its next row waits for tokens that are on their way; so does the next step, for someone's. */
 static inline bool sched_draft_awaits(const struct sched *sched, const struct seq *seq)
 {
-    return sched->lookups != NULL && seq->in_flight > 0 &&
+    return sched_guesses(sched) && seq->in_flight > 0 &&
            (seq->draft.in_flight > 0 || seq->draft.waits);
 }
 bool sched_drafts_awaited(const struct sched *sched);
@@ -248,8 +253,18 @@ void sched_draft_submitted(struct sched *sched, struct seq *seq, const struct gp
 void sched_draft_stands(struct sched *sched, struct seq *seq, const struct gpu_row *row,
                         uint32_t stood);
 /* All results of a row with guesses, so many of which stand, were told; those of any row were. */
-void sched_draft_taken(struct seq *seq, uint32_t drafted, uint32_t stood);
+void sched_draft_taken(struct seq *seq, const struct gpu_row *row, uint32_t stood);
 void sched_draft_told(struct sched *sched, struct seq *seq, bool drafted);
+/* Tokens that the draft model has not read, before those of its next row. */
+static inline uint32_t sched_draft_unread(const struct seq *seq)
+{
+    return seq->num_computed - sched_min(seq->draft.read, seq->num_computed);
+}
+/* Whether the draft model reads the row of a prompt: guesses may follow it, here or where it is
+ * found again. */
+bool sched_draft_reads(const struct sched *sched, const struct seq *seq);
+/* What the draft model took for a step's guesses. */
+void sched_draft_learn(struct sched *sched, const struct sched_step *step, uint64_t guesses_ns);
 /* A turn begins: others decode than in the one before, and texts are read again. */
 void sched_drafts_begin(struct sched *sched);
 

@@ -67,6 +67,8 @@ static void put_prompt_row(struct builder *b, struct seq *seq, uint32_t q_len)
 {
     struct gpu_plan *plan = &b->step->plan;
     struct gpu_row *row = builder_row(b, seq, q_len, GPU_IDS);
+    if (sched_draft_reads(b->sched, seq))
+        row->want |= GPU_DRAFT;
     if (row->want & GPU_SCORE) {
         row->score_from = seq->next_count > 0 ? q_len - 1 : 0;
         row->score_count = seq->next_count > 0 ? seq->next_count : q_len;
@@ -408,6 +410,7 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
                         .prompts_left = UINT32_MAX,
                         .tokens_left = sched->tokens_cap,
                         .rows_left = sched->limits.rows_max,
+                        .unread_left = sched->limits.unread_max,
                         .scores_left = sched->limits.scores_max,
                         .embeds_left = sched->limits.embeds_max};
     step->plan = (struct gpu_plan){.step = sched->step_last + 1,

@@ -9,6 +9,7 @@
 struct cursor {
     const struct gpu_results *results;
     uint32_t sample, score, embed;
+    uint32_t guess[GPU_DRAFTS_MAX]; /* of the draft model's */
 };
 
 static void answered(struct seq *seq, uint32_t count)
@@ -148,13 +149,22 @@ void sched_taken(struct sched *sched, struct seq *seq)
     requeue_preempted(sched, seq);
 }
 
+/* What the row's guesses were: the plan's, or what the draft model drew. */
+static void take_guesses(struct cursor *cursor, const struct sched_step *step,
+                         const struct gpu_row *row, int32_t guesses[GPU_DRAFTS_MAX])
+{
+    const int32_t *ids = step->ids + row->ids + row->q_len - row->drafts;
+    for (uint32_t j = 0; j < row->drafts; j++)
+        guesses[j] =
+            row->want & GPU_DRAFT ? cursor->results->guesses[j][cursor->guess[j]++].token : ids[j];
+}
+
 /* Each of its samples stands while the guess behind the one before is what that was. *ret_stood:
  * the guesses that do. True: it has ended. */
 static bool take_drafts(struct sched *sched, struct seq *seq, const struct gpu_row *row,
-                        const int32_t *ids, const struct gpu_results *results, uint32_t sample,
+                        const int32_t *guesses, const struct gpu_results *results, uint32_t sample,
                         time_us now_us, uint32_t *ret_stood)
 {
-    const int32_t *guesses = ids + row->ids + row->q_len - row->drafts;
     uint32_t stood = 0;
     seq->drafted += row->drafts;
     for (;;) {
@@ -183,6 +193,8 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct sc
     cursor->sample += row->want & GPU_SAMPLE ? 1 + row->drafts : 0;
     cursor->score += row->score_count;
     cursor->embed += embed_count;
+    int32_t guesses[GPU_DRAFTS_MAX];
+    take_guesses(cursor, step, row, guesses);
     if (number >= step->decode_rows)
         sched->stats->prompt_tokens_total += row->q_len;
     if (seq == NULL) {
@@ -195,7 +207,7 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct sc
     bool gives = (row->want & (GPU_SAMPLE | GPU_KEEP)) == GPU_SAMPLE;
     uint32_t stood = 0;
     if (row->drafts > 0)
-        ended = take_drafts(sched, seq, row, step->ids, results, sample, now_us, &stood);
+        ended = take_drafts(sched, seq, row, guesses, results, sample, now_us, &stood);
     else if (gives)
         ended = sched_take_token(sched, seq, &results->samples[sample],
                            &results->tops[(size_t)sample * GPU_LOGPROBS_MAX], now_us);
@@ -211,7 +223,7 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct sc
     if (ended)
         return;
     if (row->drafts > 0)
-        sched_draft_taken(seq, row->drafts, stood);
+        sched_draft_taken(seq, row, stood);
     if (gives)
         sched_draft_told(sched, seq, row->drafts > 0);
     if (gives || row->score_count > 0 || embed_count > 0)
@@ -233,10 +245,13 @@ static void learn(struct sched *sched, const struct sched_step *step,
     if (results->end_ns < results->start_ns || results->end_ns == 0)
         return;
     double us = (double)(results->end_ns - results->start_ns) / 1000.0;
-    hist_add(&stats->step_compute, (uint64_t)us);
+    uint64_t begin_ns = results->start_ns - results->guesses_ns;
+    hist_add(&stats->step_compute, (results->end_ns - begin_ns) / 1000);
     cost_learn(&sched->cost, &step->work, us);
-    if (step->ahead && results->start_ns >= sched->device_end_ns)
-        hist_add(&stats->step_gap, (results->start_ns - sched->device_end_ns) / 1000);
+    if (results->guesses_ns > 0)
+        sched_draft_learn(sched, step, results->guesses_ns);
+    if (step->ahead && begin_ns >= sched->device_end_ns)
+        hist_add(&stats->step_gap, (begin_ns - sched->device_end_ns) / 1000);
     sched->device_end_ns = results->end_ns;
 }
 

@@ -39,7 +39,8 @@ static uint32_t other_ids(const struct sched *sched)
 
 uint32_t sched_share_ids(const struct sched *sched)
 {
-    return sched->limits.ids_max - sched_min(sched->limits.ids_max, other_ids(sched));
+    uint32_t others = other_ids(sched) + sched->limits.unread_max;
+    return sched->limits.ids_max - sched_min(sched->limits.ids_max, others);
 }
 
 /* Positions that a sequence need not compute when another has: 0 when it shares nothing. */

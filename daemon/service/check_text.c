@@ -11,6 +11,8 @@ int check_text_load(struct model_text *ret_model_text, const struct options *opt
         rc = model_text_template(ret_model_text, options->chat_template, error);
     if (!rc && (options->score_tokens[0] || options->score_template[0]))
         rc = pair_form_give(ret_model_text, options->score_tokens, options->score_template, error);
+    if (!rc && options->draft_model[0])
+        rc = model_text_same_tokens(ret_model_text, options->draft_model, error);
     return rc;
 }
 

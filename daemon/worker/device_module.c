@@ -241,6 +241,11 @@ int device_module_fits(const struct options *options, struct error *error)
     if (options->speculate != SPECULATE_NO && options->pp > 1)
         return error_set(error, ERR_BAD_CONFIG,
                          "speculate: not with pp above 1, where a sequence waits for its stages");
+    if ((options->speculate == SPECULATE_DRAFT) != (options->draft_model[0] != '\0'))
+        return error_set(error, ERR_BAD_CONFIG,
+                         options->draft_model[0]
+                             ? "draft-model: guesses only with speculate = draft"
+                             : "speculate: draft wants a draft-model");
     if (options->speculate != SPECULATE_NO && options->sequences_max == 1)
         return error_set(error, ERR_BAD_CONFIG,
                          "speculate: guesses take the rows of sequences that are not there: not "
@@ -310,6 +315,7 @@ struct gpu_options device_module_options(const struct options *options, const in
 {
     return (struct gpu_options){
         .model = options->model,
+        .draft_model = options->draft_model[0] ? options->draft_model : NULL,
         .devices = numbers,
         .dtype = (enum gpu_dtype)options->dtype, /* its words stand in this order */
         .quantize = (enum gpu_quantize)options->quantize, /* likewise */

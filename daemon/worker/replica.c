@@ -186,9 +186,9 @@ int replica_worker_make(const struct replica_worker *replica, struct gpu_engine 
                   .kv_idle_release_us = options->kv_idle_release - options->kv_idle_release / 10,
                   .prefix_cache = options->prefix_cache,
                   .cache_idle_release_us = options->cache_idle_release,
-                  .drafts_max = options->speculate == SPECULATE_LOOKUP
-                                    ? (uint32_t)options->speculate_tokens
-                                    : 0,
+                  .drafts_max =
+                      options->speculate != SPECULATE_NO ? (uint32_t)options->speculate_tokens : 0,
+                  .draft_model = options->speculate == SPECULATE_DRAFT,
                   .stall_us = KV_STALL_US},
         .step_timeout_us = options->step_timeout,
         .ranks = model->ranks,

@@ -43,6 +43,19 @@ static void draw_weights(struct host *host)
     set_word(host, "users", users);
 }
 
+/* A draft model, in some runs the model itself: its guesses fall where it does not know of a
+ * sequence's adapter, or of tokens that stand in the cache and were said without it. */
+static void draw_draft_model(struct host *host, const struct host_setup *setup)
+{
+    static const char other[] = "tests/model/data/mistral-window-bf16"; /* it looks back 16 tokens */
+    struct scene *scene = host->scene;
+    bool computes = strcmp(setup->model, "synthetic:null") != 0;
+    if (!computes || setup->tp * setup->pp > 1 || !scene_one_in(scene, 2))
+        return;
+    set_word(host, "speculate", "draft");
+    set_word(host, "draft-model", scene_one_in(scene, 2) ? setup->model : other);
+}
+
 static void draw_options(struct host *host, const struct host_setup *setup)
 {
     struct scene *scene = host->scene;
@@ -76,6 +89,7 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     set_word(host, "prefix-cache", scene_one_in(scene, 5) ? "no" : "yes");
     set_word(host, "speculate", scene_one_in(scene, 2) ? "lookup" : "no");
     set(host, "speculate-tokens", scene_between(scene, 1, 15), "");
+    draw_draft_model(host, setup);
     set(host, "cache-idle-release", scene_between(scene, 10, 500), "ms");
 }
 
@@ -148,6 +162,9 @@ static void open_replica(struct host *host, struct gpu_model *model, struct gpu_
         scene_fail(host->scene, "%s", error.text);
         return;
     }
+    /* One that is as large as the model never pays. */
+    if (host->options->speculate == SPECULATE_DRAFT)
+        (*made)->worker->sched.options.drafts_always = true;
     (*made)->base.api = shares_api(&host->shares, (*made)->base.api);
     host->replica_count++;
 }

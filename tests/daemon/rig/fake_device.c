@@ -93,8 +93,11 @@ static void fake_results(struct gpu_engine *engine, uint64_t number, struct gpu_
                                 .scores = step->scores,
                                 .score_tops = step->score_tops,
                                 .embeddings = step->rows,
+                                .guesses_ns = step->guesses_ns,
                                 .start_ns = step->start_ns,
                                 .end_ns = step->end_ns};
+    for (uint32_t j = 0; j < GPU_DRAFTS_MAX; j++)
+        ret->guesses[j] = step->guesses[j];
 }
 
 static enum gpu_progress fake_query(struct gpu_engine *engine, uint32_t rank, struct error *error)
@@ -212,6 +215,8 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
     engine->model = (struct gpu_model){.dtype = "f16",
                                        .vocab = FAKE_VOCAB,
                                        .hidden = FAKE_HIDDEN,
+                                       .step_parameters = 10,
+                                       .draft_parameters = shape->drafter ? 1 : 0,
                                        .ranks = 1,
                                        .block_tokens = shape->block_tokens,
                                        .context_max = shape->context_max,
@@ -233,6 +238,11 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
                                          .sampling_rows_max = GPU_SAMPLING_ROWS_MAX,
                                          .chunks_max = shape->chunks_max,
                                          .stages = shape->stages ? shape->stages : 1};
+    if (shape->drafter) {
+        engine->limits.drafts_max = GPU_DRAFTS_MAX;
+        engine->limits.unread_max = shape->tokens_max;
+        engine->limits.ids_max += engine->limits.unread_max;
+    }
     if (shape->samplings_max > 0)
         engine->limits.samplings_max = shape->samplings_max;
     if (shape->sampling_rows_max > 0)

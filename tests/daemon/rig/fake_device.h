@@ -28,6 +28,7 @@ struct fake_shape {
     uint32_t stages; /* 0: 1 */
     uint32_t samplings_max, sampling_rows_max; /* 0: as many as there may be */
     uint32_t chunk_blocks, chunks_max;         /* of host memory; 0: there is none */
+    bool drafter;                              /* there is a draft model, which makes the guesses */
 };
 
 /* What goes wrong; may be changed at any time. */
@@ -41,6 +42,7 @@ struct fake_knobs {
     uint32_t words;           /* only so many tokens are said, so that texts repeat; 0 = all */
     uint32_t eos_every;       /* one in so many tokens ends a sequence; 0 = none */
     uint64_t step_ns;         /* per token, and 10 times that per step */
+    uint32_t guess_wrong_every; /* one in so many of the draft model's guesses is; 0 = none */
     bool at_once;             /* steps run within submit */
     uint32_t overflow_from;   /* positions from here on give no finite number; 0 = none */
 };

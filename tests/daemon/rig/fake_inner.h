@@ -19,6 +19,9 @@ struct fake_slot {
     uint32_t *table[GPU_GROUPS_MAX]; /* logical block -> block, KV_NONE */
     float pool[FAKE_HIDDEN];
     uint32_t pool_count;
+    uint32_t read; /* positions below it the draft model has read; */
+    uint32_t guessed_at,
+        guessed; /* the last row's guesses, which tell more of that with the next */
 };
 
 struct fake_step {
@@ -28,7 +31,10 @@ struct fake_step {
     struct gpu_score *scores;
     struct gpu_top *score_tops; /* [scores_max][GPU_LOGPROBS_MAX] */
     float *rows;
+    struct gpu_sample *guesses[GPU_DRAFTS_MAX]; /* [slots_max]; of the draft model */
+    uint32_t guess_count[GPU_DRAFTS_MAX];
     uint32_t sample_count, score_count, row_count;
+    uint64_t guesses_ns;
     uint64_t start_ns, end_ns;
 };
 

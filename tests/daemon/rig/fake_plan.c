@@ -28,6 +28,8 @@ void fake_step_free(struct fake_step *step)
     free(step->scores);
     free(step->score_tops);
     free(step->rows);
+    for (uint32_t j = 0; j < GPU_DRAFTS_MAX; j++)
+        free(step->guesses[j]);
     memset(step, 0, sizeof(*step));
 }
 
@@ -148,12 +150,22 @@ void fake_check_deltas(struct gpu_engine *engine, const struct gpu_plan *plan)
     touch_rows(engine, plan);
 }
 
+/* Of a row whose guesses the draft model makes the plan has the first id. */
+static bool is_made_there(const struct gpu_row *row)
+{
+    return row->want & GPU_DRAFT && row->drafts > 0;
+}
+
 static void check_drafts(struct gpu_engine *engine, const struct gpu_row *row)
 {
     bool samples = row->input == GPU_IDS && (row->want & (GPU_SAMPLE | GPU_KEEP)) == GPU_SAMPLE;
     if (row->drafts > GPU_DRAFTS_MAX || row->drafts >= row->q_len || (row->drafts > 0 && !samples))
         fake_fail(engine, "slot %u has %u guesses in a row of %u", row->slot, row->drafts,
                   row->q_len);
+    if (row->unread > row->ids || row->unread > row->position ||
+        (is_made_there(row) ? row->q_len != 1 + row->drafts : row->unread > 0))
+        fake_fail(engine, "slot %u has %u tokens unread before %u", row->slot, row->unread,
+                  row->position);
     if (row->uncounted > row->ids || row->uncounted > row->position ||
         (row->uncounted > 0 && row->input != GPU_IDS))
         fake_fail(engine, "slot %u is told of %u tokens before %u", row->slot, row->uncounted,
@@ -182,7 +194,7 @@ void fake_check_rows(struct gpu_engine *engine, const struct gpu_plan *plan)
             fake_fail(engine, "row %u: a decode row is long, or behind a prompt", i);
         prompts |= row->input == GPU_IDS;
         uint32_t ids = row->score_from + 1 + row->score_count;
-        ids = ids > row->q_len ? ids : row->q_len;
+        ids = ids > row->q_len || is_made_there(row) ? ids : row->q_len;
         if (row->score_from >= row->q_len ||
             (row->input == GPU_IDS && row->ids + ids > plan->id_count))
             fake_fail(engine, "row %u: ids or targets out of the plan", i);
@@ -217,5 +229,10 @@ void fake_keep_step(struct gpu_engine *engine, const struct gpu_plan *plan)
     step->scores = calloc(engine->limits.scores_max, sizeof(*step->scores));
     step->score_tops =
         calloc((size_t)engine->limits.scores_max * GPU_LOGPROBS_MAX, sizeof(*step->score_tops));
+    for (uint32_t j = 0; j < GPU_DRAFTS_MAX; j++) {
+        step->guesses[j] = calloc(engine->limits.slots_max, sizeof(*step->guesses[j]));
+        step->guess_count[j] = 0;
+    }
+    step->guesses_ns = 0;
     step->rows = calloc(engine->limits.embeds_max * FAKE_HIDDEN, sizeof(*step->rows));
 }

@@ -127,6 +127,54 @@ static void score(struct gpu_engine *engine, struct fake_step *step, const struc
         .logprob = number(engine, position, fake_score(full, id)), .top_token = id};
 }
 
+static void put(struct gpu_engine *engine, const struct fake_slot *slot, uint32_t position,
+                int32_t id)
+{
+    for (uint32_t g = 0; g < engine->shape.group_count; g++)
+        *at(engine, slot, g, position) = id;
+}
+
+/* What the draft model has read is what it was told to read, and of its guesses those that stand.
+ */
+static void read_row(struct gpu_engine *engine, struct fake_slot *slot, const struct gpu_row *row)
+{
+    if (slot->guessed > 0) {
+        uint32_t stood = row->position - slot->guessed_at - 1;
+        slot->read = slot->guessed_at + 1 + (stood < slot->guessed ? stood : slot->guessed - 1);
+    }
+    slot->guessed = row->want & GPU_DRAFT ? row->drafts : 0;
+    slot->guessed_at = row->position;
+    if (!(row->want & GPU_DRAFT))
+        return;
+    if (row->position - row->unread != slot->read)
+        fake_fail(engine, "slot %u: the draft model has read %u tokens, and reads on from %u",
+                  row->slot, slot->read, row->position - row->unread);
+    if (row->drafts == 0)
+        slot->read = row->position + row->q_len;
+}
+
+/* Guesses of the draft model: what will be sampled, but for one here and there. */
+static void guess(struct gpu_engine *engine, struct fake_step *step, struct fake_slot *slot,
+                  const struct gpu_row *row, int32_t *ids)
+{
+    uint64_t full, window;
+    for (uint32_t i = 1; i <= row->unread; i++)
+        if (*at(engine, slot, 0, row->position - i) != *(step->plan.ids + row->ids - i))
+            fake_fail(engine, "slot %u: the draft model is told of a token that is not there",
+                      row->slot);
+    for (uint32_t j = 0; j < row->drafts; j++) {
+        uint32_t position = row->position + j, every = engine->knobs.guess_wrong_every;
+        put(engine, slot, position, ids[j]);
+        look(engine, slot, position, &full, &window);
+        int32_t token = fake_rule(full, window, &slot->settings, position + 1, &engine->knobs);
+        bool wrong = every > 0 && fake_mix(full, 7) % every == 0;
+        ids[1 + j] = wrong ? (token + 1) % FAKE_VOCAB : token;
+        step->guesses[j][step->guess_count[j]++] = (struct gpu_sample){.token = ids[1 + j]};
+    }
+    if (step->guesses_ns < row->drafts * engine->knobs.step_ns)
+        step->guesses_ns = row->drafts * engine->knobs.step_ns;
+}
+
 static void run_row(struct gpu_engine *engine, struct fake_step *step, const struct gpu_row *row)
 {
     struct fake_slot *slot = &engine->slots[row->slot];
@@ -134,9 +182,14 @@ static void run_row(struct gpu_engine *engine, struct fake_step *step, const str
     if (row->input == GPU_LAST && !slot->has_last)
         fake_fail(engine, "slot %u has no last token", row->slot);
     count(engine, slot, row, ids);
+    read_row(engine, slot, row);
+    int32_t made[1 + GPU_DRAFTS_MAX] = {ids[0]};
+    if (row->want & GPU_DRAFT && row->drafts > 0) {
+        guess(engine, step, slot, row, made);
+        ids = made;
+    }
     for (uint32_t i = 0; i < row->q_len; i++)
-        for (uint32_t g = 0; g < engine->shape.group_count; g++)
-            *at(engine, slot, g, row->position + i) = row->input == GPU_LAST ? slot->last : ids[i];
+        put(engine, slot, row->position + i, row->input == GPU_LAST ? slot->last : ids[i]);
     for (uint32_t i = 0; i < row->score_count; i++)
         score(engine, step, slot, row, i);
     for (uint32_t i = 0; i < row->q_len; i++)
@@ -159,6 +212,8 @@ static void run_opens(struct gpu_engine *engine, const struct gpu_plan *plan)
         slot->settings = *settings;
         slot->has_last = false;
         slot->counted = settings->first;
+        slot->read = settings->first;
+        slot->guessed = 0;
         slot->pool_count = 0;
         memset(slot->pool, 0, sizeof(slot->pool));
         memcpy(slot->stop_ids, plan->ids + settings->stop_ids_first,
@@ -227,6 +282,7 @@ void fake_run_locked(struct gpu_engine *engine)
     run_deltas(engine, &step->plan);
     for (uint32_t i = 0; i < step->plan.row_count; i++)
         run_row(engine, step, &step->plan.rows[i]);
+    engine->now_ns += step->guesses_ns;
     step->start_ns = engine->now_ns;
     engine->now_ns += engine->knobs.step_ns * (10 + step->plan.token_count);
     step->end_ns = engine->now_ns;

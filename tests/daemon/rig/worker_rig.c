@@ -47,6 +47,7 @@ void worker_rig_open(struct worker_rig *rig, const struct worker_rig_options *op
                               .poison = true,
                               .strict = true};
     struct gpu_options gpu = {.model = options->model,
+                              .draft_model = options->draft_model,
                               .devices = devices,
                               .cpu_devices = 4,
                               .tp = options->tp,
@@ -61,6 +62,7 @@ void worker_rig_open(struct worker_rig *rig, const struct worker_rig_options *op
                                               .prefix_cache = options->prefix_cache,
                                               .cache_idle_release_us = 60000000,
                                               .drafts_max = options->drafts_max,
+                                              .draft_model = options->draft_model != NULL,
                                               .drafts_always = true,
                                               .stall_us = UINT64_MAX},
                                     .step_timeout_us = 60000000};

@@ -8,6 +8,7 @@ struct worker_rig_options {
     uint32_t tp, pp, chunk, slots_max;
     uint32_t kv_tokens, kv_more; /* KV memory for so many tokens, and so many blocks more; 0: any */
     bool prefix_cache;
+    const char *draft_model; /* that makes them; NULL: they are of the texts */
     uint32_t drafts_max; /* guesses of a row, as many as are found; 0: none */
     uint32_t host_chunks; /* of host memory, each of a few blocks; 0: none */
     bool kv_fp8;

@@ -323,6 +323,108 @@ START_TEST(what_is_cached_was_not_guessed)
 }
 END_TEST
 
+/* With a draft model, of whose guesses one in `wrong_every` falls. */
+static void open_drafting(uint32_t drafts, uint32_t wrong_every, uint32_t token_us)
+{
+    struct fake_shape shape = rig_shape();
+    shape.drafter = true;
+    open_said(&shape, drafts, 0, token_us);
+    fake_knobs(rig.engine)->guess_wrong_every = wrong_every;
+}
+
+START_TEST(a_draft_model_guesses_where_no_text_repeats)
+{
+    open_drafting(4, 0, 1000);
+    struct fake_options options = rig_generate(16, 100);
+    uint64_t steps = rig.stats.steps_total;
+    uint32_t first = rig_add(&rig, &options);
+    rig_finish(&rig);
+    ck_assert_uint_lt(rig.stats.steps_total - steps, 100 / 3);
+    ck_assert_uint_eq(rig.seqs[first]->accepted, rig.seqs[first]->drafted);
+    close_right();
+}
+END_TEST
+
+START_TEST(a_draft_model_that_is_wrong_is_asked_less_and_less)
+{
+    open_drafting(4, 1, 1000);
+    struct fake_options options = rig_generate(16, 230);
+    uint32_t first = rig_add(&rig, &options);
+    rig_finish(&rig);
+    ck_assert_uint_gt(rig.seqs[first]->drafted, 0);
+    ck_assert_uint_eq(rig.seqs[first]->accepted, 0);
+    ck_assert_uint_lt(rig.seqs[first]->drafted, 230 / 8);
+    close_right();
+}
+END_TEST
+
+/* The device checks what the model is told to read: of a row whose guesses all stand the last one,
+ * and whatever was said while nobody guessed. */
+START_TEST(a_draft_model_reads_what_was_said_without_it)
+{
+    open_drafting(3, 0, 1000);
+    struct fake_options options = rig_generate(16, 200);
+    uint32_t first = rig_add(&rig, &options), unread = 0;
+    rig.seqs[first]->params.no_drafts = true;
+    while (rig.ended[first] == 0) {
+        struct seq *seq = rig.seqs[first];
+        seq->params.no_drafts = atomic_load(&seq->out_count) < 50;
+        if (!rig_submit(&rig)) {
+            ck_assert(rig_complete(&rig));
+            continue;
+        }
+        const struct gpu_row *row = rig_row(&rig, first);
+        if (row == NULL || row->drafts == 0)
+            continue;
+        ck_assert_uint_eq(row->want & GPU_DRAFT, GPU_DRAFT);
+        if (unread == 0)
+            ck_assert_uint_ge(row->unread, 50);
+        else
+            ck_assert_uint_eq(row->unread, 1);
+        unread += row->unread;
+    }
+    ck_assert_uint_gt(unread, 60);
+    close_right();
+}
+END_TEST
+
+/* What it would have to read first is more than a step takes. */
+START_TEST(who_is_too_far_behind_goes_without_guesses)
+{
+    struct fake_shape shape = rig_shape();
+    shape.drafter = true;
+    shape.tokens_max = 32;
+    open_said(&shape, 3, 0, 1000);
+    struct fake_options options = rig_generate(16, 100);
+    uint32_t first = rig_add(&rig, &options);
+    rig.seqs[first]->params.no_drafts = true;
+    while (rig.ended[first] == 0) {
+        rig.seqs[first]->params.no_drafts = atomic_load(&rig.seqs[first]->out_count) < 40;
+        if (!rig_submit(&rig))
+            ck_assert(rig_complete(&rig));
+    }
+    ck_assert_uint_eq(rig.seqs[first]->drafted, 0);
+    close_right();
+}
+END_TEST
+
+/* What its steps take is measured, and counts: it is as dear as the steps that it spares. */
+START_TEST(a_slow_draft_model_is_not_asked)
+{
+    open_drafting(4, 0, 1000);
+    rig.sched.draft_share = 1;
+    struct fake_options options = rig_generate(16, 100);
+    uint32_t first = rig_add(&rig, &options);
+    rig_finish(&rig);
+    ck_assert_uint_eq(rig.seqs[first]->drafted, 0);
+    rig.sched.draft_share = 0.3;
+    first = rig_add(&rig, &options);
+    rig_finish(&rig);
+    ck_assert(rig.sched.draft_share < 0.2); /* one token's time of eleven */
+    close_right();
+}
+END_TEST
+
 Suite *sched_drafts_suite(void)
 {
     Suite *suite = suite_create("sched, guesses");
@@ -340,6 +442,11 @@ Suite *sched_drafts_suite(void)
     tcase_add_test(tcase, who_is_cancelled_amid_guesses_ends_once);
     tcase_add_test(tcase, who_gives_way_amid_guesses_keeps_those_that_stand);
     tcase_add_test(tcase, what_is_cached_was_not_guessed);
+    tcase_add_test(tcase, a_draft_model_guesses_where_no_text_repeats);
+    tcase_add_test(tcase, a_draft_model_that_is_wrong_is_asked_less_and_less);
+    tcase_add_test(tcase, a_draft_model_reads_what_was_said_without_it);
+    tcase_add_test(tcase, who_is_too_far_behind_goes_without_guesses);
+    tcase_add_test(tcase, a_slow_draft_model_is_not_asked);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -209,9 +209,11 @@ static void run(int seed, struct seen *seen)
     bool cached = fake_below(&random, 4) > 0;
     shape.chunk_blocks = 1 + fake_below(&copies, 6);
     shape.chunks_max = fake_below(&copies, 3) * fake_below(&copies, 40);
+    shape.drafter = fake_below(&copies, 2);
     uint32_t drafts = fake_below(&random, 4) ? 1 + fake_below(&random, GPU_DRAFTS_MAX) : 0;
     rig_open_guessing(&rig, &shape, (uint64_t)seed, cached ? "salt" : NULL, drafts);
     rig.copies_late = true;
+    fake_knobs(rig.engine)->guess_wrong_every = 2 + fake_below(&copies, 4);
     fake_knobs(rig.engine)->words = drafts > 0 ? 1 + fake_below(&random, 3) : 0;
     rig.sched.options.drafts_always = fake_below(&random, 3) > 0;
     fake_knobs(rig.engine)->step_ns = fake_below(&random, 2) ? 1000 : 1000000;

@@ -139,6 +139,7 @@ void rig_open_guessing(struct rig *rig, const struct fake_shape *shape, uint64_t
                                     .prefix_cache = salt != NULL,
                                     .cache_idle_release_us = RIG_CACHE_US,
                                     .drafts_max = drafts_max,
+                                    .draft_model = shape->drafter,
                                     .stall_us = UINT64_MAX};
     struct sched_calls calls = {.context = rig,
                                 .kv_grow = rig_grow,

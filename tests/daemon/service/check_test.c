@@ -107,6 +107,33 @@ START_TEST(a_missing_template_is_told_and_one_may_be_given)
 }
 END_TEST
 
+static void check_draft(const char *draft, int code)
+{
+    const char *const arguments[] = {"--model",     DEMO,    "--device",      "cpu", "--check",
+                                     "--speculate", "draft", "--draft-model", draft, NULL};
+    spawn_start(&spawn, arguments, NULL);
+    ck_assert_int_eq(spawn_wait(&spawn), code);
+}
+
+/* As many tokens, and two of them have each other's number. */
+START_TEST(a_draft_model_of_other_tokens_is_refused)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", NULL};
+    char path[256], command[768];
+    make_snapshot(path, files);
+    check_draft(path, 0);
+    snprintf(command, sizeof(command),
+             "sed 's/: 300,/: X,/; s/: 301,/: 300,/; s/: X,/: 301,/' " DEMO
+             "/tokenizer.json > '%s/tokenizer.json'",
+             path);
+    ck_assert_int_eq(system(command), 0);
+    check_draft(path, 78);
+    drop_snapshot();
+    ck_assert(spawn_logged(&spawn, "draft-model: its token 300 is another than the model's"));
+    check_draft(DEMO, 0);
+}
+END_TEST
+
 START_TEST(host_memory_for_what_is_cached_is_told)
 {
     check(DEMO, NULL, NULL, 0);
@@ -213,6 +240,7 @@ Suite *check_text_suite(void)
     tcase_add_test(tests, names_that_are_served_are_told);
     tcase_add_test(tests, each_of_several_models_is_told);
     tcase_add_test(tests, a_folder_of_adapters_is_counted);
+    tcase_add_test(tests, a_draft_model_of_other_tokens_is_refused);
     tcase_add_test(tests, host_memory_for_what_is_cached_is_told);
     tcase_add_test(tests, what_weights_and_a_token_take_is_told_by_format);
     suite_add_tcase(suite, tests);

@@ -177,7 +177,7 @@ START_TEST(options_are_read_again_whole_or_not_at_all)
 END_TEST
 
 static const struct {
-    const char *arguments[8];
+    const char *arguments[12];
     int code;
     const char *says;
 } refused[] = {
@@ -193,6 +193,32 @@ static const struct {
     {{"--model", "synthetic:null", "--sequences-max", "1", "--speculate", "lookup"},
      78,
      "not with sequences-max = 1"},
+    {{"--model", "synthetic:tiny", "--speculate", "draft", "--check"},
+     78,
+     "speculate: draft wants a draft-model"},
+    {{"--model", "synthetic:tiny", "--draft-model", "synthetic:tiny", "--check"},
+     78,
+     "draft-model: guesses only with speculate = draft"},
+    {{"--model", "synthetic:tiny", "--pp", "2", "--speculate", "draft", "--draft-model",
+      "synthetic:tiny", "--check"},
+     78,
+     "speculate: not with pp above 1"},
+    {{"--model", "synthetic:tiny", "--device", "cpu", "--speculate", "draft", "--draft-model",
+      "synthetic:null", "--check"},
+     78,
+     "draft-model: a model that computes nothing guesses nothing"},
+    {{"--model", "synthetic:tiny", "--device", "cpu", "--speculate", "draft", "--draft-model",
+      "deploy/demo-model", "--check"},
+     78,
+     "draft-model: its vocabulary is of"},
+    {{"--model", "synthetic:tiny", "--device", "cpu", "--speculate", "draft", "--draft-model",
+      "/nonexistent", "--check"},
+     78,
+     "/nonexistent"},
+    {{"--model", "synthetic:tiny", "--device", "cpu", "--speculate", "draft", "--draft-model",
+      "synthetic:tiny", "--check"},
+     0,
+     "synthetic:tiny"},
     {{"--model", "synthetic:null", "--device", "cpu", "--http", "unix:"},
      78,
      "http: the path of a socket is empty"},
