@@ -531,7 +531,7 @@ def main():
     parser.add_argument("--limits", help="program that prints the limits")
     parser.add_argument("--only", default="", help=", ".join([
         "base (kernels, 1b, first and each of 1 to burst), kernels, 1b, first, latency, formats, experts, families, jobs", *STARTED,
-        "lookup", *LARGE, *LATENCY, *gpu_formats.FORMATS, *gpu_experts.ROWS,
+        "lookup", "draft", *LARGE, *LATENCY, *gpu_formats.FORMATS, *gpu_experts.ROWS,
         gpu_experts.LAYER, *FAMILIES, *gpu_jobs.ROWS]))
     parser.add_argument("--seconds", type=float, default=60, help="of each run at a rate (60)")
     parser.add_argument("--seeds", type=int, default=3, help="runs at each rate, of which the median counts (3)")
@@ -562,6 +562,9 @@ def main():
     if not only or "lookup" in only:
         records["gpu-lookup"] = []
         attempt("lookup", gpu_answers.lookup, build, lambda *given: row(*given, kept="gpu-lookup"), CACHE)
+    if not only or "draft" in only:
+        records["gpu-draft"] = []
+        attempt("draft", gpu_answers.draft, build, lambda *given: row(*given, kept="gpu-draft"), CACHE)
     if not only or "1b" in only:
         daemon = Daemon(build, "synthetic:llama-3.2-1b", *NO_CACHE, *options)
         attempt("1b", single, daemon, "decode, batch 1, 1B", SMALL_BYTES, SMALL_KV_BYTES, 1300, 0)

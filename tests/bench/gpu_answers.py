@@ -2,7 +2,8 @@
 
 `constrained`: each request has a schema of its own, with names of its own and texts that do not end before the row does, at batch 64
 and alone. `adapters`: 64 rows over 1, 8 and 64 adapters of rank 16, on all seven matrices and on q and v alone. `lookup`: rows that
-bring guesses, by `bench_step`: how much faster a step with them makes a sequence of whose guesses half, all or none stand.
+bring guesses, by `bench_step`: how much faster a step with them makes a sequence of whose guesses half or all stand; `draft`: the same
+of a draft model's.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ RANK, BATCH, OUT, SECONDS = 16, 64, 600, 1.5
 ADAPTED = {"q and v": (ATTENTION, {1: 95, 8: 94, 64: 90}), "all seven matrices": (ALL, {1: 91, 8: 88, 64: 72})}
 CONSTRAINED = {64: 95, 1: 97}
 GUESSES, HALF_STAND = 4, 1.6
+DRAFT_STANDS, DRAFT_IDLE = 2.4, 0.98
 
 
 def rate(daemon, lines, own):
@@ -134,6 +136,27 @@ def lookup(build, row, cache):
     row(f"a sequence with {GUESSES} guesses a step, half / all of which stand",
         f"{half:.2f} / {whole:.2f} times (a step {with_them} us and {turn} before it; without guesses {step} and {gap})",
         f"{HALF_STAND:g} times", half >= HALF_STAND)
+
+
+def draft(build, row, cache):
+    """The same with a model of 1B beside it, whose guesses' time counts, too; and steps without any, of models of whom one
+    has a draft model and one has none: what it costs to have one that is not asked."""
+    path = os.path.join(build, "tests/bench/bench_step")
+
+    def steps(*arguments):
+        out = subprocess.run([path, "--cache", cache, *arguments], capture_output=True, text=True, timeout=240, check=True).stdout
+        found = re.findall(r"rows(?: with \d+ guesses \(([\d.]+) us\))? \+ 0 @ 128: step ([\d.]+) us .*?gap ([\d.]+)", out)
+        return [sum(float(part or 0) for part in one) for one in found], found
+
+    (alone, many), _ = steps("synthetic:llama-3.1-8b", "1", "64")
+    (beside, guessing, many_beside), found = steps("--draft", "synthetic:llama-3.2-1b", "synthetic:llama-3.1-8b", "1", f"1^{GUESSES}", "64")
+    whole = (1 + GUESSES) * alone / guessing
+    row(f"a sequence with {GUESSES} guesses a step of a 1B draft model, all of which stand",
+        f"{whole:.2f} times (guesses {found[1][0]} us, the step {found[1][1]}, the gap {found[1][2]}; without {alone:.1f})",
+        f"{DRAFT_STANDS:g} times", whole >= DRAFT_STANDS)
+    least = min(alone / beside, many / many_beside)
+    row("steps of 1 / 64 rows without guesses, where there is a draft model",
+        f"{alone / beside:.3f} / {many / many_beside:.3f} times those without one", f"{DRAFT_IDLE:g}", least >= DRAFT_IDLE)
 
 
 ROWS = {"constrained": constrained, "adapters": adapters}

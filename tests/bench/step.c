@@ -1,12 +1,15 @@
 /* Steps of a synthetic model through the engine alone: what a step costs the device.
- *     bench_step [--cache DIR] MODEL STEP...       STEP: ROWS[^GUESSES][+TOKENS][@CONTEXT]
+ *     bench_step [--cache DIR] [--draft MODEL] MODEL STEP...
+ *     STEP: ROWS[^GUESSES][+TOKENS][@CONTEXT]
  *
  * With --cache products are timed first, as the daemon does it, or read from there.
  * For each, ROWS sequences of CONTEXT tokens (128) decode 100 tokens, two steps in flight, each
  * step beside the first TOKENS tokens of a new prompt; prints the device's time of a step and
  * between two, in microseconds, medians and averages, and a number made of all tokens: it changes
  * when one of them does. With GUESSES each row brings so many, none of which stands, and each step
- * waits for the one before, as the scheduler's do: the gap has the host's turn in it. */
+ * waits for the one before, as the scheduler's do: the gap has the host's turn in it. With --draft
+ * the draft model makes them, and reads the token before, as where all of a row stand; what that
+ * takes is told beside. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +33,7 @@ struct shape {
 };
 
 static const struct gpu_api *gpu = &gpu_module;
+static const char *draft_model; /* NULL: guesses are the plan's */
 static struct gpu_engine *engine;
 static struct gpu_model model;
 static struct error error;
@@ -93,8 +97,12 @@ static void prompt(struct gpu_plan *plan, uint32_t slot, uint32_t block, uint32_
                                                   .sampler.repetition_penalty = 1,
                                                   .prompt_len = tokens,
                                                   .eos_from = UINT32_MAX};
-    ((struct gpu_row *)plan->rows)[plan->row_count++] = (struct gpu_row){
-        .slot = slot, .q_len = tokens, .input = GPU_IDS, .want = GPU_SAMPLE, .ids = plan->id_count};
+    ((struct gpu_row *)plan->rows)[plan->row_count++] =
+        (struct gpu_row){.slot = slot,
+                         .q_len = tokens,
+                         .input = GPU_IDS,
+                         .want = GPU_SAMPLE | (draft_model ? GPU_DRAFT : 0),
+                         .ids = plan->id_count};
     for (uint32_t i = 0; i < model.group_count * blocks; i++)
         appends[plan->append_count++] = (struct gpu_append){
             .slot = slot, .group = i / blocks, .index = i % blocks, .block = block + i % blocks};
@@ -136,10 +144,12 @@ static double median(double *values, uint32_t count)
 /* Rows that decode, and a prompt that begins, in the slot behind them. */
 static void submit(const struct shape *shape, uint32_t number)
 {
-    static int32_t ids[ROWS_MAX * (1 + GUESSES_MAX)];
+    static int32_t ids[ROWS_MAX * (2 + GUESSES_MAX)];
     struct gpu_row row[ROWS_MAX + 1];
     struct gpu_slab fresh[128];
     uint32_t width = 1 + shape->guesses;
+    bool made_there = draft_model && shape->guesses;
+    uint32_t named = made_there ? 2 : width; /* of a row; made there: what is unread, and its own */
     struct gpu_plan plan = {.step = ++step,
                             .rows = row,
                             .row_count = shape->rows,
@@ -150,12 +160,13 @@ static void submit(const struct shape *shape, uint32_t number)
                                   .position = shape->context + number,
                                   .q_len = width,
                                   .input = shape->guesses ? GPU_IDS : GPU_LAST,
-                                  .want = GPU_SAMPLE,
-                                  .ids = r * width,
-                                  .drafts = shape->guesses};
+                                  .want = GPU_SAMPLE | (made_there ? GPU_DRAFT : 0),
+                                  .ids = r * named + made_there,
+                                  .drafts = shape->guesses,
+                                  .unread = made_there};
     if (shape->guesses) {
         plan.ids = ids;
-        plan.id_count = shape->rows * width;
+        plan.id_count = shape->rows * named;
         for (uint32_t i = 0; i < plan.id_count; i++)
             ids[i] = token();
     }
@@ -172,7 +183,7 @@ static void submit(const struct shape *shape, uint32_t number)
 
 static void run(const struct shape *shape)
 {
-    static double compute[STEPS], gap[STEPS];
+    static double compute[STEPS], gap[STEPS], guessed[STEPS];
     uint64_t mixed = 0, ended = 0;
     double sum = 0, sum_gap = 0;
     uint32_t count = 0;
@@ -189,7 +200,8 @@ static void run(const struct shape *shape)
                 mixed = (mixed ^ (uint32_t)results.samples[r].token) * UINT64_C(0x100000001b3);
             if (i >= STEPS / 5) {
                 compute[count] = (double)(results.end_ns - results.start_ns) * 1e-3;
-                gap[count] = (double)(results.start_ns - ended) * 1e-3;
+                guessed[count] = (double)results.guesses_ns * 1e-3;
+                gap[count] = (double)(results.start_ns - results.guesses_ns - ended) * 1e-3;
                 sum += compute[count];
                 sum_gap += gap[count++];
             }
@@ -205,8 +217,11 @@ static void run(const struct shape *shape)
         .step = ++step, .closes = closes, .close_count = shape->rows + (shape->beside > 0)};
     expect(gpu->submit(engine, 0, &last, &error));
     await(step);
-    char guesses[32] = "";
-    if (shape->guesses)
+    char guesses[64] = "";
+    if (shape->guesses && draft_model)
+        snprintf(guesses, sizeof guesses, " with %u guesses (%.1f us)", shape->guesses,
+                 median(guessed, count));
+    else if (shape->guesses)
         snprintf(guesses, sizeof guesses, " with %u guesses", shape->guesses);
     printf("%3u rows%s + %u @ %u: step %.1f us (average %.1f), gap %.1f (%.1f); tokens %016llx\n",
            shape->rows, guesses, shape->beside, shape->context, median(compute, count), sum / count,
@@ -236,17 +251,21 @@ int main(int argument_count, char **arguments)
     int device = 0;
     struct gpu_limits limits;
     const char *cache = NULL;
-    if (argument_count > 2 && !strcmp(arguments[1], "--cache")) {
-        cache = arguments[2];
-        arguments += 2;
-        argument_count -= 2;
+    for (; argument_count > 2; arguments += 2, argument_count -= 2) {
+        if (!strcmp(arguments[1], "--cache"))
+            cache = arguments[2];
+        else if (!strcmp(arguments[1], "--draft"))
+            draft_model = arguments[2];
+        else
+            break;
     }
     if (argument_count < 3) {
-        fprintf(stderr,
-                "usage: bench_step [--cache DIR] MODEL ROWS[^GUESSES][+TOKENS][@CONTEXT]...\n");
+        fprintf(stderr, "usage: bench_step [--cache DIR] [--draft MODEL] MODEL "
+                        "ROWS[^GUESSES][+TOKENS][@CONTEXT]...\n");
         return 2;
     }
     struct gpu_options options = {.model = arguments[1],
+                                  .draft_model = draft_model,
                                   .devices = &device,
                                   .tp = 1,
                                   .pp = 1,
