@@ -191,7 +191,8 @@ static cudaError_t adapt_any(const struct adapt_args *args, cudaStream_t stream)
 
 bool adapt_fuses(const struct adapt_args *args)
 {
-    return args->gated && (bf16::adapt_tiled_can(args) || f16::adapt_tiled_can(args));
+    const bool tiled = bf16::adapt_tiled_can(args) || f16::adapt_tiled_can(args);
+    return args->gated && !args->invariant && tiled;
 }
 
 cudaError_t op_adapt(const struct adapt_args *args, cudaStream_t stream)
@@ -206,6 +207,8 @@ cudaError_t op_adapt(const struct adapt_args *args, cudaStream_t stream)
         status = list_make(args, stream);
     if (status != cudaSuccess)
         return status;
+    if (args->invariant)
+        return adapt_any(args, stream);
     return bf16::adapt_tiled_can(args)  ? bf16::adapt_tiled(args, stream)
            : f16::adapt_tiled_can(args) ? f16::adapt_tiled(args, stream)
                                         : adapt_any(args, stream);

@@ -49,6 +49,8 @@ struct adapt_args {
     uint32_t ends[ADAPT_PARTS]; /* of each part's outputs; they begin where those before end */
     enum dtype x_dtype, y_dtype;
     bool lists; /* the first of the step: it writes `list` */
+    bool invariant; /* bits do not depend on which rows have which adapters, or on how many: each row
+                       by itself */
     bool alike; /* A and B of all places have x's dtype */
     bool gated; /* y is gate, then up, and f(gate) * up goes to `out`, in y's dtype */
     enum activation activation; /* f */

@@ -47,7 +47,7 @@ __device__ __forceinline__ float attention_sink(const struct attention_args &a, 
 {
     if (!a.sinks)
         return 1.0f;
-    float sink = __ldg(a.sinks + head) * ATTENTION_LOG2E, above = fmaxf(most, sink);
+    float sink = __fmul_rn(__ldg(a.sinks + head), ATTENTION_LOG2E), above = fmaxf(most, sink);
     float kept = exp2f(most - above);
     *sum = __fmaf_rn(*sum, kept, exp2f(sink - above));
     return kept;

@@ -11,7 +11,8 @@
  * its sum l of exp(s - m) and its unscaled output o; splits are combined from the first to the
  * last: M = max(m, m'), l = l * exp(m - M) + l' * exp(m' - M), o likewise; behind the last a sink, of l' = 1 and
  * o' = 0; at the end o / l. So bits depend neither on the batch nor on how the prompt was cut into rows (CUDA: within the decode
- * path of up to 16 rows, of more rows, and within the prefill path). Query head h reads KV head h /
+ * path of up to 16 rows, of more rows, and within the prefill path; with `invariant` all rows go one
+ * path). Query head h reads KV head h /
  * (heads / kv_heads). */
 #pragma once
 
@@ -35,6 +36,7 @@ struct attention_args {
     void
         *scratch; /* attention_scratch_bytes() of the scratch class, aligned; NULL when that is 0 */
     size_t scratch_bytes;
+    bool invariant; /* bits do not depend on how a row was cut either: one path on CUDA, too */
 };
 
 /* The batch's bounds that depend on how long its rows are: of no row, and with one more. */

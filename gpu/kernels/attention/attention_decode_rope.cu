@@ -359,7 +359,8 @@ static bool roped_can(const struct rope_args *rope, const struct attention_args 
     const struct batch &batch = a->batch;
     bool single = batch.q_len_max == 1 && batch.decode_len_max == 1;
     bool alike = rope->qkv == a->q && rope->stride == a->q_stride && rope->dtype == a->dtype;
-    return single && alike && roped_aligned(rope) && attention_decode_latency_can(a) &&
+    return !a->invariant && single && alike && roped_aligned(rope) &&
+           attention_decode_latency_can(a) &&
            (a->head_dim == 64 || a->head_dim == 128) && a->softcap == 0 &&
            batch.rows_max <= ATTENTION_FEW_ROWS &&
            batch.rows_max * roped_tiles(a) * splits <= device_props()->processors;

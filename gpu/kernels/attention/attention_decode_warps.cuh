@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(warp_shape<HD, EIGHT>::warps *WARP, 1)
     world.args = &a;
     world.group = &group;
     world.plan = &shared.plan;
-    world.shape = {a.kv_heads, a.heads / a.kv_heads, 8 * TILES};
+    world.shape = {a.kv_heads, a.heads / a.kv_heads, 8 * TILES, a.invariant};
     world.block_shift = block_shift;
     world.full = shared_address(shared.full[warp]);
     world.policy = policy_once();
@@ -131,7 +131,9 @@ static cudaError_t warps_launch_dim(const struct attention_args *args,
                                     const struct decode_scratch &scratch, bool whole,
                                     cudaStream_t stream)
 {
-    if (HD > 128 || args->batch.decode_len_max * (args->heads / args->kv_heads) <= 8)
+    const uint32_t queries = args->batch.decode_len_max * (args->heads / args->kv_heads);
+    /* One tile sums scores otherwise than two. */
+    if (HD > 128 || (queries <= 8 && !args->invariant))
         return warps_launch_tiles<HD, 1, EIGHT>(args, scratch, whole, stream);
     return warps_launch_tiles<HD, (HD > 128 ? 1 : 2), EIGHT>(args, scratch, whole, stream);
 }

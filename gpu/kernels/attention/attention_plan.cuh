@@ -49,6 +49,7 @@ static inline size_t record_bytes(const struct batch *bounds, uint32_t heads, ui
 struct plan_shape {
     uint32_t kv_heads, group; /* query heads per KV head */
     uint32_t tile_rows;       /* queries of an item at most */
+    bool all;                 /* also rows of more than ATTENTION_DECODE_MAX tokens */
 };
 
 __device__ __forceinline__ uint32_t plan_tiles(const plan_shape &shape, const attention_row &row)
@@ -60,7 +61,7 @@ __device__ __forceinline__ uint32_t plan_tiles(const plan_shape &shape, const at
 __device__ __forceinline__ uint2 plan_row(const plan_shape &shape, const attention_row &row,
                                           bool whole)
 {
-    if (row.q_len > ATTENTION_DECODE_MAX)
+    if (row.q_len > ATTENTION_DECODE_MAX && !shape.all)
         return make_uint2(0, 0);
     uint32_t records =
         row.splits > 1 && !whole ? row.splits * row.q_len * shape.kv_heads * shape.group : 0;
@@ -122,6 +123,22 @@ __device__ __forceinline__ uint32_t plan_entries(const attention_plan &plan)
     return plan.entries;
 }
 
+/* Keys that no query of the item's tile sees are left out: they would count nothing. Of a row whose
+ * items leave no records, for these are numbered by the row's splits. */
+__device__ __forceinline__ void plan_narrow(attention_item &item, const struct batch_group &group,
+                                            const plan_shape &shape)
+{
+    const uint32_t first_query = item.tile * shape.tile_rows / shape.group;
+    const uint32_t last_query = ((item.tile + 1) * shape.tile_rows - 1) / shape.group;
+    const uint32_t first = item.row.position + first_query;
+    item.row.last = item.row.position + min(last_query, item.row.q_len - 1);
+    item.row.first = group.window && first >= group.window ? first - group.window + 1 : 0;
+    item.row.split_first = item.row.first / ATTENTION_SPLIT;
+    item.row.splits = item.row.last / ATTENTION_SPLIT - item.row.split_first + 1;
+    item.split = item.row.split_first;
+    item.split_end = item.split + item.row.splits;
+}
+
 /* Item `number`, which is below plan.items[plan_entries()] and of this entry. */
 __device__ static attention_item plan_item(const attention_plan &plan, const struct batch &batch,
                                            const struct batch_group &group, const plan_shape &shape,
@@ -155,6 +172,8 @@ __device__ static attention_item plan_item(const attention_plan &plan, const str
     item.split_end = plan.whole ? item.split + item.row.splits : item.split + 1;
     if (plan.whole || item.row.splits == 1)
         item.record = PLAN_DIRECT;
+    if (shape.all && tiles > 1 && item.record == PLAN_DIRECT)
+        plan_narrow(item, group, shape);
     return item;
 }
 

@@ -7,6 +7,12 @@ namespace HALF
 cudaError_t attention_tuned(const struct attention_args *args, uint32_t *left, cudaStream_t stream)
 {
     cudaError_t result = cudaSuccess;
+    if (args->invariant && attention_decode_latency_can(args)) {
+        *left = 0;
+        return attention_invariant(args, stream);
+    }
+    if (args->invariant) /* attention_any has one way for all rows */
+        return cudaSuccess;
     if ((*left & ATTENTION_DECODE) && attention_decode_latency_can(args)) {
         result = attention_decode_latency(args, stream);
         *left &= ~ATTENTION_DECODE;

@@ -10,6 +10,8 @@ namespace HALF
 
 bool attention_decode_latency_can(const struct attention_args *args);
 cudaError_t attention_decode_latency(const struct attention_args *args, cudaStream_t stream);
+/* All rows in one way, see attention_decode_throughput.cu; of what attention_decode_latency can. */
+cudaError_t attention_invariant(const struct attention_args *args, cudaStream_t stream);
 bool attention_decode_eight_can(const struct attention_args *args);
 cudaError_t attention_decode_eight(const struct attention_args *args, cudaStream_t stream);
 bool attention_prefill_can(const struct attention_args *args);

@@ -39,7 +39,9 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
 }
 
 /* Registers of an instruction's text, and what they are. */
+#define WGMMA_8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define WGMMA_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define WGMMA_24 WGMMA_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define WGMMA_32 WGMMA_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define WGMMA_48 WGMMA_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define WGMMA_56 WGMMA_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
@@ -54,26 +56,27 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
     WGMMA_96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
 #define WGMMA_128                                                                                  \
     WGMMA_112 ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define WGMMA_C8(c, i)                                                                             \
+#define WGMMA_AT8(c, i)                                                                            \
     "+f"((c)[i]), "+f"((c)[(i) + 1]), "+f"((c)[(i) + 2]), "+f"((c)[(i) + 3]), "+f"((c)[(i) + 4]),  \
         "+f"((c)[(i) + 5]), "+f"((c)[(i) + 6]), "+f"((c)[(i) + 7])
-#define WGMMA_C16(c) WGMMA_C8(c, 0), WGMMA_C8(c, 8)
-#define WGMMA_C32(c) WGMMA_C8(c, 0), WGMMA_C8(c, 8), WGMMA_C8(c, 16), WGMMA_C8(c, 24)
-#define WGMMA_C48(c) WGMMA_C32(c), WGMMA_C8(c, 32), WGMMA_C8(c, 40)
-#define WGMMA_C56(c) WGMMA_C48(c), WGMMA_C8(c, 48)
-#define WGMMA_C64(c) WGMMA_C56(c), WGMMA_C8(c, 56)
+#define WGMMA_C8(c) WGMMA_AT8(c, 0)
+#define WGMMA_C16(c) WGMMA_AT8(c, 0), WGMMA_AT8(c, 8)
+#define WGMMA_C24(c) WGMMA_C16(c), WGMMA_AT8(c, 16)
+#define WGMMA_C32(c) WGMMA_AT8(c, 0), WGMMA_AT8(c, 8), WGMMA_AT8(c, 16), WGMMA_AT8(c, 24)
+#define WGMMA_C48(c) WGMMA_C32(c), WGMMA_AT8(c, 32), WGMMA_AT8(c, 40)
+#define WGMMA_C56(c) WGMMA_C48(c), WGMMA_AT8(c, 48)
+#define WGMMA_C64(c) WGMMA_C56(c), WGMMA_AT8(c, 56)
 #define WGMMA_C80(c) WGMMA_C64(c), WGMMA_C16(c + 64)
-#define WGMMA_C88(c) WGMMA_C80(c), WGMMA_C8(c, 80)
+#define WGMMA_C88(c) WGMMA_C80(c), WGMMA_AT8(c, 80)
 #define WGMMA_C96(c)                                                                               \
-    WGMMA_C64(c), WGMMA_C8(c, 64), WGMMA_C8(c, 72), WGMMA_C8(c, 80), WGMMA_C8(c, 88)
-#define WGMMA_C112(c) WGMMA_C96(c), WGMMA_C8(c, 96), WGMMA_C8(c, 104)
-#define WGMMA_C128(c) WGMMA_C112(c), WGMMA_C8(c, 112), WGMMA_C8(c, 120)
+    WGMMA_C64(c), WGMMA_AT8(c, 64), WGMMA_AT8(c, 72), WGMMA_AT8(c, 80), WGMMA_AT8(c, 88)
+#define WGMMA_C112(c) WGMMA_C96(c), WGMMA_AT8(c, 96), WGMMA_AT8(c, 104)
+#define WGMMA_C128(c) WGMMA_C112(c), WGMMA_AT8(c, 112), WGMMA_AT8(c, 120)
 #define WGMMA_TEXT(columns)                                                                        \
     "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." HALF_PTX "." HALF_PTX " {"
 
 /* c = a b, + c where `add`, of numbers of 8 bits, 32 along k: both in shared memory along it. */
 #define WGMMA_4 "%0,%1,%2,%3"
-#define WGMMA_8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define WGMMA_C4(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
 #define WGMMA_EIGHT(registers, outputs, a_number, b_number, add_number, columns)                   \
     __device__ __forceinline__ void wgmma_eight(float(&c)[registers], uint64_t a, uint64_t b,      \
@@ -87,7 +90,7 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
                      : "l"(a), "l"(b), "r"(add));                                                  \
     }
 WGMMA_EIGHT(4, WGMMA_C4(c), 4, 5, 6, "8")
-WGMMA_EIGHT(8, WGMMA_C8(c, 0), 8, 9, 10, "16")
+WGMMA_EIGHT(8, WGMMA_C8(c), 8, 9, 10, "16")
 
 namespace HALF
 {
@@ -105,6 +108,10 @@ namespace HALF
                      : WGMMA_C##registers(c)                                                       \
                      : "l"(a), "l"(b), "r"(add));                                                  \
     }
+WGMMA_MULTIPLY(8, 9, 10, "16")
+WGMMA_MULTIPLY(16, 17, 18, "32")
+WGMMA_MULTIPLY(24, 25, 26, "48")
+WGMMA_MULTIPLY(32, 33, 34, "64")
 WGMMA_MULTIPLY(48, 49, 50, "96")
 WGMMA_MULTIPLY(56, 57, 58, "112")
 WGMMA_MULTIPLY(64, 65, 66, "128")

@@ -36,8 +36,8 @@ __device__ __forceinline__ void experts_sum(const struct experts_args &a, uint32
                 float8 value = load_float8(a.x, x[r] + k, x[r] + a.w.k, a.dtype);
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    sums->gate[r] += w.v[i] * value.v[i];
-                    sums->up[r] += v.v[i] * value.v[i];
+                    sums->gate[r] = __fmaf_rn(w.v[i], value.v[i], sums->gate[r]);
+                    sums->up[r] = __fmaf_rn(v.v[i], value.v[i], sums->up[r]);
                 }
             }
     }
@@ -111,9 +111,9 @@ cudaError_t op_experts(const struct experts_args *args, cudaStream_t stream)
     if (pairs <= EXPERTS_FEW)
         return launch(experts_few_kernel, dim3(outputs, (unsigned)pairs), EXPERTS_WARPS * WARP, 0,
                       stream, *args);
-    if (bf16::experts_tiles_can(args))
+    if (!args->invariant && bf16::experts_tiles_can(args))
         return bf16::experts_tiles(args, stream);
-    if (f16::experts_tiles_can(args))
+    if (!args->invariant && f16::experts_tiles_can(args))
         return f16::experts_tiles(args, stream);
     return launch(experts_any_kernel, dim3(outputs, args->own.count), EXPERTS_WARPS * WARP, 0,
                   stream, *args);

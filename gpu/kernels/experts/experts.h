@@ -30,6 +30,7 @@ struct experts_args {
     enum dtype dtype; /* of both */
     bool spread, gated;
     enum activation activation;
+    bool invariant; /* only the ways that sum in one order, whatever the number of rows */
     float alpha, limit; /* of one that is clamped, whatever `activation`; limit 0: it is not */
     const void *bias;   /* [own.count][w.n], of dtype; NULL: none */
     void *scratch;      /* of experts_scratch_bytes; aligned */

@@ -24,10 +24,11 @@ cudaError_t tiles_run(const struct matmul_args *args, cudaStream_t stream)
                                          : f16::matmul_tiles(args, stream);
 }
 
-/* What is not gated goes there by the tuner's choice: cublaslt.cu. */
+/* What is not gated goes there by the tuner's choice: cublaslt.cu. Where bits may not depend on the
+ * number of rows everything does. */
 static bool gated_tiles_can(const struct matmul_args *args)
 {
-    return args->gated && tiles_can(args);
+    return (args->gated || args->invariant) && tiles_can(args);
 }
 
 #define BF16 MATMUL_READS(FORMAT_BF16)
@@ -41,9 +42,9 @@ static const struct matmul_backend backends[] = {
     {"small f16", F16, false, f16::gemv_can, f16::gemv},
     {"gated bf16", BF16, false, bf16::matmul_gated_can, bf16::matmul_gated},
     {"gated f16", F16, false, f16::matmul_gated_can, f16::matmul_gated},
-    {"gated tiles", BF16 | F16, false, gated_tiles_can, tiles_run},
+    {"gated tiles", BF16 | F16, false, gated_tiles_can, tiles_run, .steady = true},
     {"cublaslt", BF16 | F16 | F32, false, lt_can, matmul_lt},
-    {"any", BF16 | F16 | F32, false, any_can, matmul_any},
+    {"any", BF16 | F16 | F32, false, any_can, matmul_any, .steady = true},
     {"rounding e4m3", E4M3, true, gemv_rounded_can, gemv_rounded},
     {"scaled e4m3", E4M3, true, matmul_scaled_can, matmul_scaled, true},
     {"small e4m3", E4M3, true, gemv_e4m3_can, gemv_e4m3},

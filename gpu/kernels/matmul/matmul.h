@@ -20,7 +20,10 @@
  * product behind that, the norm between them: W (x * g / rms(x)) = W (x * g) / rms(x) where the one
  * that adds hands on x * g and the sums of squares, and the other scales what it has summed. Where
  * inputs are rounded, what scales the sums of the one makes the norm, or the activation, and rounds
- * for the other: of up to MATMUL_GATED_MAX rows. */
+ * for the other: of up to MATMUL_GATED_MAX rows.
+ *
+ * On CUDA the kernel depends on the number of rows, and so does the order of a sum; with `invariant`
+ * it does not: matmul_tiles.cuh, or matmul_any.cu for shapes that it does not take. */
 #pragma once
 
 #include "gpu/kernels/activation/activation.h"
@@ -83,6 +86,7 @@ struct matmul_args {
     /* Not ROUNDING_NONE: what is handed on is rounded so. With norm_out that is the whole norm, in
      * norm_out.out, and no squares are; else it is y, activated. */
     struct weight_input hands;
+    bool invariant; /* a row's bits depend on the row and the weight alone: kernels that are `steady` */
     bool x_rounded; /* x was handed on so, in rows of x_stride 16-bit values */
     void *scratch;  /* like `workspace`, of matmul_scratch_bytes: for rounded inputs and the like */
     size_t scratch_bytes;
@@ -101,6 +105,8 @@ struct matmul_backend {
     bool (*can)(const struct matmul_args *args);
     cudaError_t (*run)(const struct matmul_args *args, cudaStream_t stream);
     bool rounded; /* also inputs that come rounded, or are handed on so */
+    bool steady;  /* bits of a row depend neither on the number of rows nor on where it stands, and
+                     whether it can depends on neither */
 };
 
 #define MATMUL_READS(format) (1u << (format))
@@ -111,7 +117,7 @@ static inline bool matmul_backend_can(const struct matmul_backend *backend,
     bool rounded = args->x_rounded || args->hands.rounding != ROUNDING_NONE;
     return (backend->formats >> args->w.format & 1) &&
            (backend->scales || weight_is_plain(&args->w)) && (backend->rounded || !rounded) &&
-           backend->can(args);
+           (backend->steady || !args->invariant) && backend->can(args);
 }
 
 /* CUDA alone: before a device's context is given back, the library's handle on it. No product of it

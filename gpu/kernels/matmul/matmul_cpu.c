@@ -81,9 +81,9 @@ static cudaError_t matmul_panels(const struct matmul_args *args, cudaStream_t st
 
 static const struct matmul_backend backends[] = {
     {"panels", MATMUL_READS(FORMAT_F32) | MATMUL_READS(FORMAT_BF16) | MATMUL_READS(FORMAT_F16),
-     false, matmul_plain, matmul_panels, false},
+     false, matmul_plain, matmul_panels, .steady = true},
     {"dequantized", MATMUL_READS(FORMAT_E4M3) | MATMUL_READS(FORMAT_U4) | MATMUL_READS(FORMAT_U8),
-     true, matmul_dequantized_can, matmul_dequantized, false},
+     true, matmul_dequantized_can, matmul_dequantized, .steady = true},
 };
 
 #define BACKENDS (sizeof backends / sizeof backends[0])

@@ -1,10 +1,11 @@
-/* Products of many rows on sm_90: y = x w^T on the tensor cores, in tiles as wide as fill the SMs.
+/* Products on sm_90: y = x w^T on the tensor cores, in tiles as wide as fill the SMs. Made for many
+ * rows; where bits may not depend on the number of rows, for any.
  *
- * A block has a tile of up to 128 rows and 128 to 256 columns of y: two warpgroups multiply 64 rows
- * each, one thread of a third fills a ring of stages ahead of them by tensor copies. One block per
- * SM goes through the tiles in turns; stages of the next tile come in while the last one's results
- * go out. A stage has 64 values of k: of a block's rows of x, and of the weights in two halves of a
- * tile's width, in the swizzle that wgmma reads:
+ * A block has a tile of up to 128 rows and 16 to 256 columns of y: one or two warpgroups multiply
+ * 64 rows each, one thread of another fills a ring of stages ahead of them by tensor copies. One
+ * block per SM goes through the tiles in turns; stages of the next tile come in while the last
+ * one's results go out. A stage has 64 values of k: of a block's rows of x, and of the weights in
+ * two halves of a tile's width, in the swizzle that wgmma reads:
  *
  *     plain    rows of w as they follow each other
  *     gated    gate's of half as many channels, then up's of the same, so that a thread has both of
@@ -14,11 +15,13 @@
  * there would have to be filled with zeros, which takes the copy engine longer than rows do.
  *
  * With tiles of one width the SMs' last turn is half empty for most numbers of rows. So there are
- * several widths, and what the turns of each would cost is computed (tiles_try()). A sum is of
- * the same terms in the same order in each of them: bits depend neither on the width nor on rows.
+ * several widths, and what the turns of each would cost is computed (tiles_try()). A sum is one
+ * chain of the tensor cores' products along k, from the first to the last, in each of them: bits
+ * depend neither on the width nor on rows. k is never split, so that few rows need no other order:
+ * narrow tiles give all SMs a part of the weights.
  *
  * With clusters two blocks one above the other, which need the same weights, each bring half of
- * these to both (multicast). So
+ * these to both (multicast); two side by side half of the rows. So
  *   - a full barrier counts a whole stage, whoever brings it;
  *   - a stage is empty when the consumers of both blocks have given it back, to both blocks;
  *   - no block ends while the other may still write to it or arrive there.
@@ -35,20 +38,32 @@ namespace HALF
 {
 
 #define GROUP_THREADS 128 /* of a warpgroup */
-#define CONSUMERS 2       /* warpgroups that multiply */
-#define THREADS ((CONSUMERS + 1) * GROUP_THREADS)
-#define CONSUMER_WARPS (CONSUMERS * GROUP_THREADS / WARP)
-#define GROUP_ROWS 64 /* of y, of a warpgroup */
+#define GROUP_ROWS 64     /* of y, of a warpgroup */
 #define WARP_ROWS 16
-#define TILE_ROWS (CONSUMERS * GROUP_ROWS)
 #define STEP_K 64
 #define STEP_BYTES (STEP_K * 2)
-#define X_BYTES (TILE_ROWS * STEP_BYTES)
-#define STAGES_MAX 6
+#define STAGES_MAX 16
 #define OUT_BYTES (WARP_ROWS * 128) /* of a warp: 128 bytes of each of its rows */
 #define ALIGNMENT 1024              /* of what is swizzled */
 #define SHARED_MOST (226u << 10)
 #define BAND_ROWS 16 /* tiles of y that are gone through column by column, for the L2 */
+
+/* A kind of tiles: of so many warpgroups that multiply and so many columns; DOWN 2: in pairs one
+ * above the other, ACROSS 2: in pairs side by side. */
+template <int GROUPS, int WIDTH, int DOWN, int ACROSS> struct tiles_kind {
+    static const int width = WIDTH, down = DOWN, across = ACROSS;
+    static const int cluster = DOWN * ACROSS;
+    static const uint32_t threads = (GROUPS + 1) * GROUP_THREADS;
+    static const uint32_t warps = GROUPS * GROUP_THREADS / WARP; /* that multiply */
+    static const uint32_t rows = GROUPS * GROUP_ROWS;
+    static const uint32_t x_bytes = rows * STEP_BYTES, half_bytes = WIDTH / 2 * STEP_BYTES;
+    static const uint32_t stage_bytes = x_bytes + 2 * half_bytes;
+    static const uint32_t fit = (SHARED_MOST - ALIGNMENT - warps * OUT_BYTES) / stage_bytes;
+    static const uint32_t stages = fit < STAGES_MAX ? fit : STAGES_MAX;
+    static const uint32_t shared = ALIGNMENT + stages * stage_bytes + warps * OUT_BYTES;
+    static_assert(DOWN == 1 || ACROSS == 1, "a pair shares one operand");
+    static_assert(WIDTH % 16 == 0, "half of the weights begin at a whole group of swizzled rows");
+};
 
 /* What becomes of a sum. */
 enum tiles_out { OUT_HALF, OUT_FLOAT, OUT_ADD, OUT_SILU, OUT_GELU };
@@ -63,27 +78,10 @@ struct tiles_args {
     uint32_t columns, y_stride;
     uint32_t up;    /* rows of w from gate to up; 0: it is not gated */
     uint32_t steps; /* of STEP_K in a tile */
-    uint32_t down;  /* of y: of as many tiles as a cluster has blocks */
+    uint32_t down;  /* of y: of as many tiles as a cluster has one above the other */
     uint32_t tiles; /* of a cluster's size */
     uint32_t band;  /* BAND_ROWS, likewise */
 };
-
-__host__ __device__ constexpr uint32_t tiles_stage_bytes(uint32_t width)
-{
-    return X_BYTES + width * STEP_BYTES;
-}
-
-__host__ __device__ constexpr uint32_t tiles_stages(uint32_t width)
-{
-    const uint32_t fit =
-        (SHARED_MOST - ALIGNMENT - CONSUMER_WARPS * OUT_BYTES) / tiles_stage_bytes(width);
-    return fit < STAGES_MAX ? fit : STAGES_MAX;
-}
-
-__host__ __device__ constexpr uint32_t tiles_shared(uint32_t width)
-{
-    return ALIGNMENT + tiles_stages(width) * tiles_stage_bytes(width) + CONSUMER_WARPS * OUT_BYTES;
-}
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -150,24 +148,25 @@ struct tiles_tile {
 };
 
 /* The tile that this block is at after so many turns. */
-template <int CLUSTER>
+template <class KIND>
 __device__ __forceinline__ bool tiles_find(const tiles_args &a, uint32_t step, uint32_t turn,
                                            uint32_t rank, tiles_tile &ret)
 {
     const uint32_t height = a.band;
-    const uint32_t number = blockIdx.x / CLUSTER + turn * (gridDim.x / CLUSTER);
+    const uint32_t number = blockIdx.x / KIND::cluster + turn * (gridDim.x / KIND::cluster);
     if (number >= a.tiles)
         return false;
     const uint32_t across = a.tiles / a.down, band = number / (height * across);
     const uint32_t inside = number - band * height * across;
     const uint32_t rows = min(height, a.down - band * height);
-    ret.row = ((band * height + inside % rows) * CLUSTER + rank) * a.block_rows;
-    ret.column = inside / rows * step;
+    const uint32_t below = KIND::down > 1 ? rank : 0, beside = KIND::across > 1 ? rank : 0;
+    ret.row = ((band * height + inside % rows) * KIND::down + below) * a.block_rows;
+    ret.column = (inside / rows * KIND::across + beside) * step;
     return true;
 }
 
 /* Whole block. Nobody of the cluster goes on before the barriers of all are there. */
-template <int WIDTH, int CLUSTER>
+template <class KIND>
 __device__ __forceinline__ tiles_ring tiles_begin(ring_barriers<STAGES_MAX> &barriers,
                                                   const char *memory)
 {
@@ -175,13 +174,13 @@ __device__ __forceinline__ tiles_ring tiles_begin(ring_barriers<STAGES_MAX> &bar
     ring.full = shared_address(barriers.full);
     ring.empty = shared_address(barriers.empty);
     ring.stages = (shared_address(memory) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    ring.out = ring.stages + tiles_stages(WIDTH) * tiles_stage_bytes(WIDTH);
+    ring.out = ring.stages + KIND::stages * KIND::stage_bytes;
     if (threadIdx.x == 0) {
         ring_init(ring.full, STAGES_MAX, 1);
-        ring_init(ring.empty, STAGES_MAX, CLUSTER * CONSUMER_WARPS);
+        ring_init(ring.empty, STAGES_MAX, KIND::cluster * KIND::warps);
         barrier_init_done();
     }
-    if (CLUSTER > 1)
+    if (KIND::cluster > 1)
         cluster_sync();
     else
         __syncthreads();
@@ -189,18 +188,20 @@ __device__ __forceinline__ tiles_ring tiles_begin(ring_barriers<STAGES_MAX> &bar
 }
 
 /* One thread: brings the block's tiles, in their order. */
-template <int WIDTH, int CLUSTER>
+template <class KIND>
 __device__ __forceinline__ void tiles_load(const tiles_args &a, const tiles_ring &ring,
                                            uint32_t rank)
 {
-    const uint32_t bytes = tiles_stage_bytes(WIDTH), half_bytes = WIDTH / 2 * STEP_BYTES;
-    const uint32_t column_step = a.up ? WIDTH / 2 : WIDTH, half_rows = a.up ? a.up : WIDTH / 2;
+    const uint32_t bytes = KIND::stage_bytes, half_bytes = KIND::half_bytes;
+    const uint32_t column_step = a.up ? KIND::width / 2 : KIND::width;
+    const uint32_t half_rows = a.up ? a.up : KIND::width / 2;
     const uint32_t expected = a.block_rows * STEP_BYTES + 2 * half_bytes;
     tiles_tile tile = {0, 0};
     auto weights = [&](uint32_t stage, uint32_t step) {
-        const uint32_t to = ring.stages + stage * bytes + X_BYTES, barrier = ring.full + stage * 8;
+        const uint32_t to = ring.stages + stage * bytes + KIND::x_bytes;
+        const uint32_t barrier = ring.full + stage * 8;
         barrier_expect(barrier, expected);
-        if (CLUSTER > 1) {
+        if (KIND::down > 1) {
             tiles_box_both(to + rank * half_bytes, &a.w, step * STEP_K,
                            tile.column + rank * half_rows, barrier);
         } else {
@@ -211,50 +212,54 @@ __device__ __forceinline__ void tiles_load(const tiles_args &a, const tiles_ring
         }
     };
     auto rows = [&](uint32_t stage, uint32_t step) {
-        tiles_box(ring.stages + stage * bytes, &a.x, step * STEP_K, tile.row,
-                  ring.full + stage * 8);
+        const uint32_t to = ring.stages + stage * bytes, barrier = ring.full + stage * 8;
+        const uint32_t first = rank * (a.block_rows / 2); /* of a pair side by side */
+        if (KIND::across > 1)
+            tiles_box_both(to + first * STEP_BYTES, &a.x, step * STEP_K, tile.row + first, barrier);
+        else
+            tiles_box(to, &a.x, step * STEP_K, tile.row, barrier);
     };
-    if (!tiles_find<CLUSTER>(a, column_step, 0, rank, tile))
+    if (!tiles_find<KIND>(a, column_step, 0, rank, tile))
         return;
-    const uint32_t steps = a.steps, ahead = min(steps, tiles_stages(WIDTH));
+    const uint32_t steps = a.steps, ahead = min(steps, KIND::stages);
     for (uint32_t i = 0; i < ahead; i++)
         weights(i, i);
     grid_wait();
     for (uint32_t i = 0; i < ahead; i++)
         rows(i, i);
     ring_cursor at = {0, 0};
-    for (uint32_t turn = 0; tiles_find<CLUSTER>(a, column_step, turn, rank, tile); turn++)
+    for (uint32_t turn = 0; tiles_find<KIND>(a, column_step, turn, rank, tile); turn++)
         for (uint32_t step = 0; step < steps; step++) {
             if (turn > 0 || step >= ahead) {
                 ring_wait_empty(ring.empty, at);
                 weights(at.stage, step);
                 rows(at.stage, step);
             }
-            ring_next(at, tiles_stages(WIDTH));
+            ring_next(at, KIND::stages);
         }
 }
 
 /* A warp has read a stage: said to every block that writes there. */
-template <int CLUSTER>
+template <class KIND>
 __device__ __forceinline__ void tiles_give_back(const tiles_ring &ring, const ring_cursor &at)
 {
     const uint32_t lane = threadIdx.x % WARP;
-    if (CLUSTER > 1 && lane < CLUSTER)
+    if (KIND::cluster > 1 && lane < KIND::cluster)
         tiles_arrive(ring_barrier(ring.empty, at), lane);
-    if (CLUSTER == 1 && lane == 0)
+    if (KIND::cluster == 1 && lane == 0)
         ring_give_back(ring.empty, at);
 }
 
 /* A warpgroup: c = its rows of the tile. A stage is given back one step later, when nothing reads
  * it any more. */
-template <int WIDTH, int CLUSTER>
-__device__ __forceinline__ void tiles_multiply(float (&c)[WIDTH / 2], const tiles_ring &ring,
+template <class KIND>
+__device__ __forceinline__ void tiles_multiply(float (&c)[KIND::width / 2], const tiles_ring &ring,
                                                ring_cursor &at, uint32_t group, uint32_t steps)
 {
     ring_cursor before = {0, 0};
     for (uint32_t step = 0; step < steps; step++) {
-        const uint32_t stage = ring.stages + at.stage * tiles_stage_bytes(WIDTH);
-        const uint32_t x = stage + group * (GROUP_ROWS * STEP_BYTES), w = stage + X_BYTES;
+        const uint32_t stage = ring.stages + at.stage * KIND::stage_bytes;
+        const uint32_t x = stage + group * (GROUP_ROWS * STEP_BYTES), w = stage + KIND::x_bytes;
         ring_wait_full(ring.full, at);
         wgmma_begin();
 #pragma unroll
@@ -264,13 +269,13 @@ __device__ __forceinline__ void tiles_multiply(float (&c)[WIDTH / 2], const tile
         wgmma_commit();
         wgmma_wait<1>();
         if (step > 0)
-            tiles_give_back<CLUSTER>(ring, before);
+            tiles_give_back<KIND>(ring, before);
         before = at;
-        ring_next(at, tiles_stages(WIDTH));
+        ring_next(at, KIND::stages);
     }
     wgmma_wait<0>();
     wgmma_hold(c);
-    tiles_give_back<CLUSTER>(ring, before);
+    tiles_give_back<KIND>(ring, before);
 }
 
 /* ---- results ---- */
@@ -361,15 +366,15 @@ __device__ __forceinline__ void tiles_store_float(const tiles_args &a, const til
     }
 }
 
-template <int WIDTH, enum activation KIND>
+template <int WIDTH, enum activation F>
 __device__ __forceinline__ void tiles_store_gated(const float (&c)[WIDTH / 2], const tiles_args &a,
                                                   const tiles_place &place)
 {
     const int up = WIDTH / 4;
     tiles_store_half<WIDTH / 2>(a, place, [&](int unit, uint32_t half) {
         const int at = unit * 4 + half * 2;
-        return pack(activated<KIND>(c[at]) * c[up + at],
-                    activated<KIND>(c[at + 1]) * c[up + at + 1], DTYPE_HALF);
+        return pack(activated<F>(c[at]) * c[up + at],
+                    activated<F>(c[at + 1]) * c[up + at + 1], DTYPE_HALF);
     });
 }
 
@@ -406,20 +411,21 @@ __device__ __forceinline__ void tiles_store(float (&c)[WIDTH / 2], const tiles_a
 }
 
 /* A warpgroup. */
-template <int WIDTH, int CLUSTER>
+template <class KIND>
 __device__ __forceinline__ void tiles_compute(const tiles_args &a, const tiles_ring &ring,
                                               uint32_t rank)
 {
+    const int width = KIND::width;
     const uint32_t group = threadIdx.x / GROUP_THREADS - 1;
     const uint32_t warp = threadIdx.x / WARP - GROUP_THREADS / WARP;
     ring_cursor at = {0, 0};
     tiles_tile tile;
-    float c[WIDTH / 2];
+    float c[width / 2];
     grid_wait();
-    for (uint32_t turn = 0; tiles_find<CLUSTER>(a, a.up ? WIDTH / 2 : WIDTH, turn, rank, tile);
+    for (uint32_t turn = 0; tiles_find<KIND>(a, a.up ? width / 2 : width, turn, rank, tile);
          turn++) {
-        tiles_multiply<WIDTH, CLUSTER>(c, ring, at, group, a.steps);
-        tiles_store<WIDTH>(c, a,
+        tiles_multiply<KIND>(c, ring, at, group, a.steps);
+        tiles_store<width>(c, a,
                            {ring.out + warp * OUT_BYTES, tile.row + warp * WARP_ROWS,
                             min(tile.row + a.block_rows, a.rows), tile.column, a.columns});
     }
@@ -429,25 +435,25 @@ __device__ __forceinline__ void tiles_compute(const tiles_args &a, const tiles_r
 
 /* ---- kernel ---- */
 
-template <int WIDTH, int CLUSTER>
-__global__ void __launch_bounds__(THREADS, 1)
+template <class KIND>
+__global__ void __launch_bounds__(KIND::threads, 1)
     tiles_kernel(const __grid_constant__ struct tiles_args a)
 {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(ALIGNMENT) char memory[];
     __shared__ ring_barriers<STAGES_MAX> barriers;
-    const uint32_t rank = CLUSTER > 1 ? cluster_rank() : 0;
-    const tiles_ring ring = tiles_begin<WIDTH, CLUSTER>(barriers, memory);
+    const uint32_t rank = KIND::cluster > 1 ? cluster_rank() : 0;
+    const tiles_ring ring = tiles_begin<KIND>(barriers, memory);
     grid_trigger(); /* the kernel behind waits for this one by itself */
     if (threadIdx.x < GROUP_THREADS) {
         registers_less<40>();
         if (threadIdx.x < WARP && warp_elect())
-            tiles_load<WIDTH, CLUSTER>(a, ring, rank);
+            tiles_load<KIND>(a, ring, rank);
     } else {
         registers_more<232>();
-        tiles_compute<WIDTH, CLUSTER>(a, ring, rank);
+        tiles_compute<KIND>(a, ring, rank);
     }
-    if (CLUSTER > 1)
+    if (KIND::cluster > 1)
         cluster_sync();
 #endif
 }

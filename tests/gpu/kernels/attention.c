@@ -173,6 +173,7 @@ static void launch(const struct attention *a, const struct scene *scene, void *s
         .sinks = a->device_sinks,
         .scratch = scratch,
         .scratch_bytes = scratch_bytes,
+        .invariant = a->invariant,
     };
     OK(op_angle(&angle, rig_stream));
     if (a->in_parts) {

@@ -28,6 +28,7 @@ struct attention {
     bool in_parts; /* norm, rotation, write and attention as ops of their own */
     float softcap; /* 0: none */
     bool sinks;
+    bool invariant; /* in kernels of one order */
     /* As the scene has them. In E4M3 the heads of K and V are of unlike size, each token's. */
     enum format kv_format;
     float k_scale, v_scale;

@@ -30,6 +30,5 @@ void rig_suites(SRunner *runner)
     srunner_add_suite(runner, formats_suite());
     srunner_add_suite(runner, number_suite());
     srunner_add_suite(runner, simd_suite());
-    srunner_add_suite(runner, attention_bits_suite());
     srunner_add_suite(runner, tune_line_suite());
 }
