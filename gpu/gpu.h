@@ -26,7 +26,7 @@
 #include "protocol/base/error.h"
 #include "protocol/base/sampler.h"
 
-#define GPU_ABI 13u
+#define GPU_ABI 14u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_STAGES_MAX 8                   /* of a pipeline */
@@ -77,6 +77,7 @@ struct gpu_model {
     char arch[32];
     char dtype[8]; /* compute dtype */
     char kv_dtype[8]; /* of keys and values: as above, or "fp8" */
+    bool invariant; /* bits of a sequence depend on itself alone, see gpu_options */
     uint32_t vocab;
     uint32_t context_max; /* positions that the model supports; gpu_options may lower it */
     uint32_t hidden, layers;
@@ -131,6 +132,10 @@ struct gpu_options {
     enum gpu_dtype dtype;
     enum gpu_quantize quantize;
     enum gpu_kv_dtype kv_dtype;
+    bool invariant; /* what a sequence gets depends, to the bit, on itself alone: not on other rows of
+                       its steps, how its prompt was cut, cached blocks, preemption or drafts. The CPU
+                       device is so in any case; CUDA takes kernels of one order, and refuses what it
+                       has none for */
     const struct gpu_adapter *adapters;
     uint32_t adapter_count;
     uint32_t adapters_max;     /* places for those and for others, which adapter_load fills; 0: none more */

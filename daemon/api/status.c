@@ -138,6 +138,7 @@ void status_model(const struct server *server, const struct served_model *served
     json_put_text(writer, "architecture", model->arch);
     json_put_text(writer, "dtype", model->dtype);
     json_put_text(writer, "kv_dtype", model->kv_dtype);
+    json_put_bool(writer, "invariant", model->invariant);
     json_put_text(writer, "device", server->device);
     json_put_uint(writer, "vocabulary", model->vocab);
     json_put_uint(writer, "hidden", model->hidden);
@@ -390,6 +391,7 @@ static void put_models(const struct server *server, struct json_writer *writer)
         json_put_uint(writer, "replicas", model->replica_count);
         put_memory(writer, &memory);
         put_formats(&model->info, writer);
+        json_put_bool(writer, "invariant", model->info.invariant);
         json_close(writer, '}');
     }
     json_close(writer, ']');

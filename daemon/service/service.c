@@ -155,6 +155,7 @@ static void print_model(const struct service *service, const struct options *opt
         printf("%s%s %" PRIu64, i ? ", " : " (", model->formats[i].name, model->formats[i].bytes);
     printf("%s\n", model->format_count ? ")" : "");
     printf("KV           %" PRIu64 " bytes a token (%s)\n", model->kv_token_bytes, model->kv_dtype);
+    printf("invariant    %s\n", model->invariant ? "yes" : "no");
     print_host_cache(options, model);
     printf("vocabulary   %u\n", model->vocab);
     printf("context      %u tokens", model->context_max);

@@ -320,6 +320,7 @@ struct gpu_options device_module_options(const struct options *options, const in
         .dtype = (enum gpu_dtype)options->dtype, /* its words stand in this order */
         .quantize = (enum gpu_quantize)options->quantize, /* likewise */
         .kv_dtype = (enum gpu_kv_dtype)options->kv_dtype, /* likewise */
+        .invariant = options->invariant,
         .adapters_max = (uint32_t)options->adapters_max,
         .adapter_rank_max = (uint32_t)options->adapter_rank_max,
         .tp = (uint32_t)options->tp,

@@ -23,6 +23,7 @@ struct device_traits {
     uint64_t slice_bytes;        /* of a rank's slices of logits, as many rows at a time */
     uint64_t scratch_keep_bytes; /* unused scratch that no slab takes, so that small steps go on */
     uint64_t staging_bytes;      /* of each piece through which weights are loaded */
+    bool invariant;              /* all kernels are so, whatever gpu_options says */
 };
 
 extern const char device_name[]; /* "cpu", "cuda" */

@@ -24,6 +24,7 @@ const struct device_traits device_traits = {
     .slice_bytes = 64u << 10,
     .scratch_keep_bytes = 2u << 20,
     .staging_bytes = 2u << 20,
+    .invariant = true,
 };
 
 int device_dtype(enum gpu_dtype asked, enum model_dtype own, enum dtype *ret, struct error *error)

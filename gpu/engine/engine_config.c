@@ -257,6 +257,7 @@ static void model_fill(const struct engine_config *facts, const struct gpu_optio
              : facts->dtype == DTYPE_F32  ? "f32"
              : facts->dtype == DTYPE_BF16 ? "bf16"
                                           : "f16");
+    model->invariant = facts->invariant || device_traits.invariant;
     snprintf(model->kv_dtype, sizeof model->kv_dtype, "%s",
              facts->kv == FORMAT_E4M3 ? "fp8" : model->dtype);
     memcpy(model->eos, config->eos_ids, sizeof model->eos);
@@ -306,6 +307,32 @@ static int kv_choose(struct engine_config *facts, enum gpu_kv_dtype asked, struc
     return 0;
 }
 
+/* What has kernels of one order. A device whose kernels all are so takes everything. */
+static int invariant_choose(struct engine_config *facts, bool asked, struct error *error)
+{
+    const struct op_list *list = &facts->source.list;
+    facts->invariant = asked;
+    if (!asked || device_traits.invariant)
+        return 0;
+    if (facts->tp > 1)
+        return error_set(error, ERR_BAD_CONFIG,
+                         "invariant: not with tp %u: sums over devices are cut by the rows of a "
+                         "step", facts->tp);
+    if (facts->kv == FORMAT_E4M3)
+        return error_set(error, ERR_BAD_CONFIG,
+                         "invariant: not with kv-dtype fp8: its kernels are others for prompts than "
+                         "for single tokens");
+    for (uint32_t i = 0; i < list->weight_count; i++) {
+        const struct list_weight *weight = &list->weights[i];
+        if (weight->scheme.elements != TENSOR_NUMBERS)
+            return error_set(error, ERR_BAD_CONFIG,
+                             "invariant: not of a quantized model: %.64s is multiplied by other "
+                             "kernels for few rows than for many",
+                             list->tensors[weight->parts[0].tensor].name);
+    }
+    return 0;
+}
+
 static int adapters_read(struct engine_config *facts, const struct gpu_options *options,
                          struct error *error)
 {
@@ -334,7 +361,9 @@ static int model_read(struct engine_config *facts, const struct gpu_options *opt
         status = stages_split(&facts->source.list, facts->pp, facts->first, error);
     if (!status)
         status = device_dtype(options->dtype, own_dtype(&facts->source), &facts->dtype, error);
-    return status ? status : kv_choose(facts, options->kv_dtype, error);
+    if (!status)
+        status = kv_choose(facts, options->kv_dtype, error);
+    return status ? status : invariant_choose(facts, options->invariant, error);
 }
 
 /* The smallest request is a prompt of one token and one behind it: a block of each group. */

@@ -23,6 +23,7 @@ struct engine_config {
     uint32_t tp, pp;     /* ranks that share each layer, and stages that share the layers out */
     enum dtype dtype;    /* that the model is computed in, see device_dtype */
     enum format kv;      /* that keys and values are kept in */
+    bool invariant;      /* only kernels of one order, see gpu_options */
     struct model source; /* owned */
     struct engine_draft draft;
     struct adapters adapters; /* likewise; the list has an ADAPT at each of their sites */

@@ -50,6 +50,7 @@ static int part_make(struct rank *rank, struct error *error)
         .comm = rank->engine->comms[rank->stage] ? &rank->comm : NULL,
         .dtype = facts->dtype,
         .kv = facts->kv,
+        .invariant = facts->invariant,
         .eos_count = facts->model.eos_count,
         .eos = facts->model.eos,
         .block_tokens = facts->model.block_tokens,

@@ -174,8 +174,8 @@ int tuner_run(struct rank *rank, struct error *error)
     const struct gpu_engine *engine = rank->engine;
     const char *directory = engine->cache_dir;
     uint32_t timed = 0;
-    if (!op_list_computes(rank->program.list) || !directory)
-        return 0;
+    if (!op_list_computes(rank->program.list) || !directory || rank->program.invariant)
+        return 0; /* invariant: what is timed is not used */
     if (tune_load(directory) < 0)
         engine_log(engine, GPU_LOG_WARNING, "%s: no timed products can be read", directory);
     int status = shapes_time(rank, &rank->program, &timed, error);

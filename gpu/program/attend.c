@@ -73,6 +73,7 @@ static struct attention_args attend_of(const struct walk *walk, const struct op 
         .sinks = op->weight == LIST_NONE ? NULL : walk_weight(walk, op->weight)->data,
         .scratch = walk_value(walk, op->in[1]),
         .scratch_bytes = walk->layout.size[op->in[1]],
+        .invariant = walk->program->invariant,
     };
 }
 

@@ -91,6 +91,7 @@ int mix_experts(struct walk *walk, const struct op *const *ops, struct error *er
         .dtype = scratch_dtype(walk->program, op->out),
         .spread = op->experts.spread,
         .gated = op->experts.gated,
+        .invariant = walk->program->invariant,
         .activation =
             op->experts.activation == ACTIVATION_SILU ? ACTIVATE_SILU : ACTIVATE_GELU_TANH,
         .alpha = op->experts.alpha,

@@ -50,6 +50,7 @@ struct program {
     struct gpu_sample *samples; /* where the sampler writes */
     struct gpu_top *tops;
     cudaStream_t stream;
+    bool invariant; /* a row's bits depend on its own sequence alone (gpu.h) */
     bool plain; /* only what has no plain ops is fused: for tests */
     /* Made by it. */
     struct program_scaled scaled[PROGRAM_SCALED_MAX]; /* one of each shape that is not plain */

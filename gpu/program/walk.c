@@ -7,7 +7,8 @@ void walk_begin(struct walk *walk, const struct program *program, const struct l
     walk->program = program;
     walk->launch = launch;
     walk->class = fuse_class_of(program, &launch->batch);
-    walk->class.adapted = launch->adapted;
+    /* A row without an adapter may not depend on whether another has one. */
+    walk->class.adapted = launch->adapted || (program->invariant && program->adapters);
     if (launch->follows)
         walk->class.single = false; /* which may have more in one with the step's begin */
     scratch_layout_make(&walk->layout, program, &launch->batch);
@@ -85,6 +86,7 @@ struct matmul_args walk_product(const struct walk *walk, const struct op *matmul
         .y_dtype = scratch_dtype(program, matmul->out),
         .bias_dtype = program->weights->vector,
         .workspace_bytes = device_traits.workspace_bytes,
+        .invariant = program->invariant,
         .scratch_bytes = weight_is_plain(w) ? 0 : walk->layout.product_bytes,
     };
     if (args.scratch_bytes > 0)
@@ -127,6 +129,7 @@ struct adapt_args walk_adapt(const struct walk *walk, const struct op *op)
         .x_dtype = scratch_dtype(program, op->in[0]),
         .y_dtype = scratch_dtype(program, op->out),
         .lists = adapts_first(program, op),
+        .invariant = program->invariant,
         .alike = program->dtype != DTYPE_F32 &&
                  scratch_dtype(program, op->in[0]) == program->dtype, /* A and B are kept in it */
     };

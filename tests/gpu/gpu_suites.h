@@ -14,6 +14,7 @@ Suite *engine_suite(void);
 Suite *experts_suite(void);
 Suite *format_suite(void);
 Suite *graph_suite(void);
+Suite *invariant_suite(void);
 Suite *keep_suite(void);
 Suite *load_suite(void);
 Suite *memory_suite(void);

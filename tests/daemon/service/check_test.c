@@ -158,6 +158,18 @@ START_TEST(what_weights_and_a_token_take_is_told_by_format)
 }
 END_TEST
 
+/* The CPU device is so whether it is asked or not. */
+START_TEST(that_bits_depend_on_the_sequence_alone_is_told)
+{
+    check(DEMO, "--invariant", "yes", 0);
+    ck_assert(spawn_logged(&spawn, "invariant    yes"));
+    check(DEMO, "--invariant", "no", 0);
+    ck_assert(spawn_logged(&spawn, "invariant    yes"));
+    check(DEMO, "--invariant", "perhaps", 64);
+    ck_assert(spawn_logged(&spawn, "invariant"));
+}
+END_TEST
+
 START_TEST(names_that_are_served_are_told)
 {
     check(DEMO, "--served-model-name", "one, org/two", 0);
@@ -237,6 +249,7 @@ Suite *check_text_suite(void)
     tcase_add_test(tests, a_snapshot_is_named_and_a_missing_tokenizer_is_told_with_its_cost);
     tcase_add_test(tests, of_a_mixture_it_says_what_a_token_goes_through);
     tcase_add_test(tests, a_missing_template_is_told_and_one_may_be_given);
+    tcase_add_test(tests, that_bits_depend_on_the_sequence_alone_is_told);
     tcase_add_test(tests, names_that_are_served_are_told);
     tcase_add_test(tests, each_of_several_models_is_told);
     tcase_add_test(tests, a_folder_of_adapters_is_counted);

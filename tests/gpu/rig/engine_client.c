@@ -107,8 +107,35 @@ static int blocks_ensure(struct engine_client *talk, struct draft *draft,
     return 0;
 }
 
-static void job_open(struct draft *draft, struct engine_client_job *job,
-                     const struct engine_client_job *jobs, uint32_t count)
+/* The cached blocks become the job's first. */
+static void cache_take(const struct engine_client *talk, struct draft *draft,
+                       struct engine_client_job *job)
+{
+    job->borrowed = talk->cache / talk->model.block_tokens;
+    job->planned = talk->cache;
+    for (uint32_t group = 0; group < talk->model.group_count; group++) {
+        for (uint32_t i = 0; i < job->borrowed; i++) {
+            job->blocks[group][i] = talk->cached[group][i];
+            append(draft, job, group, i);
+        }
+        job->block_count[group] = job->borrowed;
+    }
+}
+
+/* Of job 0, once it has them whole. */
+static void cache_keep(struct engine_client *talk, struct engine_client_job *job)
+{
+    if (!talk->cache || talk->is_cached || !job->live || job->planned < talk->cache)
+        return;
+    job->borrowed = talk->cache / talk->model.block_tokens;
+    for (uint32_t group = 0; group < talk->model.group_count; group++)
+        memcpy(talk->cached[group], job->blocks[group], job->borrowed * sizeof **talk->cached);
+    talk->is_cached = true;
+}
+
+static void job_open(const struct engine_client *talk, struct draft *draft,
+                     struct engine_client_job *job, const struct engine_client_job *jobs,
+                     uint32_t count)
 {
     for (job->slot = 0;; job->slot++) {
         bool taken = false;
@@ -119,11 +146,14 @@ static void job_open(struct draft *draft, struct engine_client_job *job,
     }
     job->live = job->fresh = true;
     job->swapped = false;
-    job->planned = 0;
+    job->planned = job->borrowed = 0;
     memset(job->block_count, 0, sizeof job->block_count);
+    if (talk->is_cached)
+        cache_take(talk, draft, job);
     struct gpu_open *open = &draft->opens[draft->plan.open_count++];
     *open = job->open;
     open->slot = job->slot;
+    open->first = job->planned;
     open->prompt_len = job->prompt_len;
     open->stop_ids_first = draft->plan.id_count;
     memcpy(draft->ids + draft->plan.id_count, job->stop_ids,
@@ -140,7 +170,7 @@ static void job_close(struct engine_client *talk, struct draft *draft,
     draft->closes[draft->plan.close_count++] = job->slot;
     job->live = false;
     for (uint32_t group = 0; group < talk->model.group_count; group++) {
-        for (uint32_t i = 0; i < job->block_count[group]; i++)
+        for (uint32_t i = job->borrowed; i < job->block_count[group]; i++)
             talk->free_block[group][job->blocks[group][i]] = true;
     }
 }
@@ -166,6 +196,16 @@ static void row_ids(struct draft *draft, const struct engine_client_job *job, st
     draft->plan.id_count += job->next_count;
 }
 
+/* Guesses behind the last token of a row that decodes; how many. */
+static uint32_t guess(const struct engine_client *talk, struct engine_client_job *job)
+{
+    uint32_t left = job->generate - job->sampled - 1; /* behind the token that is sampled anyhow */
+    uint32_t count = talk->drafts < left ? talk->drafts : left;
+    memcpy(job->tokens + job->prompt_len + job->sampled, job->guesses + job->sampled,
+           count * sizeof *job->tokens);
+    return count;
+}
+
 static int row_add(struct engine_client *talk, struct draft *draft, struct engine_client_job *job)
 {
     uint32_t known = job->prompt_len + job->sampled; /* tokens that exist */
@@ -177,6 +217,10 @@ static int row_add(struct engine_client *talk, struct draft *draft, struct engin
         q_len = budget;
     if (!q_len)
         return 0;
+    bool guesses = decoding && talk->drafts && job->guesses;
+    uint32_t drafts = guesses ? guess(talk, job) : 0;
+    drafts = drafts < budget ? drafts : budget - 1;
+    q_len += drafts;
     uint32_t end = job->planned + q_len;
     int status = blocks_ensure(talk, draft, job, end);
     if (status)
@@ -184,14 +228,15 @@ static int row_add(struct engine_client *talk, struct draft *draft, struct engin
     draft->job[draft->plan.row_count] = job;
     struct gpu_row *row = &draft->rows[draft->plan.row_count++];
     *row = (struct gpu_row){.slot = job->slot, .position = job->planned, .q_len = q_len};
-    row->input = decoding ? GPU_LAST : GPU_IDS;
+    row->input = decoding && !guesses ? GPU_LAST : GPU_IDS;
+    row->drafts = drafts;
     if (job->embed & GPU_POOL_OUT)
         row->want |= GPU_POOL_ADD;
-    if (end == known && job->generate)
+    if (end == known + drafts && job->generate)
         row->want |= GPU_SAMPLE | GPU_LOGPROBS;
     if (end == known && job->embed)
         row->want |= job->embed;
-    if (!decoding)
+    if (row->input == GPU_IDS)
         row_ids(draft, job, row);
     job->planned = end;
     draft->plan.token_count += q_len;
@@ -222,7 +267,7 @@ static int draft_make(struct engine_client *talk, struct draft *draft,
     for (uint32_t i = 0; i < count && live < most; i++) {
         if (jobs[i].live || jobs[i].done)
             continue;
-        job_open(draft, &jobs[i], jobs, count);
+        job_open(talk, draft, &jobs[i], jobs, count);
         live++;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -266,6 +311,29 @@ static int step_run(struct engine_client *talk, const struct draft *draft)
     return 0;
 }
 
+/* One, and behind each guess that it confirms another. */
+static void samples_take(struct engine_client_job *job, const struct gpu_results *results,
+                         uint32_t first, uint32_t drafts)
+{
+    for (uint32_t i = 0; i <= drafts && !job->done; i++) {
+        const struct gpu_sample *sample = &results->samples[first + i];
+        uint32_t known = job->prompt_len + job->sampled;
+        bool stands = i < drafts && job->tokens[known] == sample->token;
+        job->samples[job->sampled] = *sample;
+        if (results->tops)
+            memcpy(job->tops[job->sampled], results->tops + (first + i) * GPU_LOGPROBS_MAX,
+                   sizeof job->tops[0]);
+        job->tokens[known] = sample->token;
+        job->sampled++;
+        job->done = sample->finished || job->sampled == job->generate;
+        if (!stands)
+            break;
+    }
+    job->fresh = false;
+    if (drafts)
+        job->planned = job->prompt_len + job->sampled - 1; /* guesses that fell are written anew */
+}
+
 static void results_take(struct engine_client *talk, const struct draft *draft)
 {
     struct gpu_results results;
@@ -280,18 +348,11 @@ static void results_take(struct engine_client *talk, const struct draft *draft)
             memcpy(job->embedding, results.embeddings + (size_t)embed++ * talk->model.hidden,
                    talk->model.hidden * sizeof(float));
         }
-        uint32_t known = job->prompt_len + job->sampled;
         if (row->want & GPU_SAMPLE) {
-            job->samples[job->sampled] = results.samples[sample];
-            if (results.tops)
-                memcpy(job->tops[job->sampled], results.tops + sample * GPU_LOGPROBS_MAX,
-                       sizeof job->tops[0]);
-            job->tokens[known] = results.samples[sample++].token;
-            bool finished = job->samples[job->sampled++].finished;
-            job->fresh = false;
-            job->done = finished || job->sampled == job->generate;
+            samples_take(job, &results, sample, row->drafts);
+            sample += 1 + row->drafts;
         } else {
-            job->done = job->planned == known;
+            job->done = job->planned == job->prompt_len + job->sampled;
         }
     }
 }
@@ -299,6 +360,7 @@ static void results_take(struct engine_client *talk, const struct draft *draft)
 int engine_client_run(struct engine_client *talk, struct engine_client_job *jobs, uint32_t count)
 {
     static struct draft draft;
+    talk->is_cached = false;
     for (uint32_t i = 0; i < count; i++) {
         jobs[i].live = jobs[i].done = false;
         jobs[i].sampled = 0;
@@ -312,6 +374,7 @@ int engine_client_run(struct engine_client *talk, struct engine_client_job *jobs
         if (status)
             return status;
         results_take(talk, &draft);
+        cache_keep(talk, &jobs[0]);
         for (uint32_t i = 0; i < count; i++)
             left = left || jobs[i].live || !jobs[i].done;
         if (!left)

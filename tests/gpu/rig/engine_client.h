@@ -25,6 +25,7 @@ struct engine_client_job {
     struct gpu_open open; /* sampling; slot and prompt_len are filled in */
     int32_t stop_ids[4];
     struct gpu_bias bias[4];
+    const int32_t *guesses; /* of the tokens behind the prompt: see engine_client.drafts */
     /* Results. */
     struct gpu_score scores[ENGINE_CLIENT_TOKENS];
     struct gpu_sample samples[ENGINE_CLIENT_TOKENS];
@@ -36,6 +37,7 @@ struct engine_client_job {
     bool fresh;   /* nothing was sampled since it was opened */
     bool swapped; /* see talk.swap_blocks */
     uint32_t slot, planned;
+    uint32_t borrowed; /* blocks of each group that are cached ones */
     int32_t tokens[ENGINE_CLIENT_TOKENS];
     uint32_t blocks[GPU_GROUPS_MAX][ENGINE_CLIENT_TOKENS / 16 + 1], block_count[GPU_GROUPS_MAX];
 };
@@ -51,7 +53,13 @@ struct engine_client {
     uint32_t chunk;    /* prompt tokens of a row; 0: all */
     uint32_t together; /* jobs at a time; 0: all */
     uint32_t preempt;  /* one in so many rows preempts its job first; 0: never */
+    /* Job 0's first so many positions, whole blocks, stay when it has gone, and jobs that come later
+     * begin behind them: their prompts must be longer, and the same so far. 0: none. */
+    uint32_t cache;
+    uint32_t drafts;   /* decode rows have so many guesses, of jobs that bring some */
     bool swap_blocks;  /* mutation: the first two blocks of each table change places, once */
+    uint32_t cached[GPU_GROUPS_MAX][ENGINE_CLIENT_TOKENS / 16]; /* blocks */
+    bool is_cached;
     bool free_block[GPU_GROUPS_MAX][1 << 14];
     uint32_t block_end[GPU_GROUPS_MAX]; /* numbers below exist */
     struct error error;
