@@ -297,6 +297,31 @@ def family(daemon):
         f"{limits['read'] / (weights + 192 * kv):,.0f} / {limit:,.0f}", "gpu-families")
 
 
+INVARIANT = {1: 0.60, 16: 0.60, 64: 0.75, 128: 0.75, 256: 0.75}  # rows: of the speed without
+
+
+def invariant_run(build, options):
+    """One daemon after the other; each rate with the option beside the same without it."""
+    rates = []
+    records["gpu-invariant"] = []
+    for own in ((), ("--invariant", "yes")):
+        daemon = Daemon(build, "synthetic:llama-3.1-8b", *NO_CACHE, *own, *options)
+        try:
+            daemon.run(prompts(256, 128, 8))
+            steady = {rows: steady_one(daemon) if rows == 1 else steady_many(daemon, rows) for rows in INVARIANT}
+            rates.append({**{rows: steady[rows].rate for rows in steady}, "prefill": prefill_rate(daemon)[0]})
+        finally:
+            daemon.stop()
+    for rows, least in INVARIANT.items():
+        share = rates[1][rows] / rates[0][rows]
+        row(f"invariant, decode, batch {rows}",
+            f"{rates[1][rows]:,.0f} tok/s, {100 * share:.1f} % of {rates[0][rows]:,.0f} without", f"{100 * least:.0f} %",
+            share >= least, kept="gpu-invariant")
+    share = rates[1]["prefill"] / rates[0]["prefill"]
+    row("invariant, prefill", f"{rates[1]['prefill']:,.0f} tok/s, {100 * share:.1f} % of {rates[0]['prefill']:,.0f} without",
+        "60 %", share >= 0.6, kept="gpu-invariant")
+
+
 def gap(daemon):
     steady = Steady(daemon.run(prompts(64, 120, 600)), 64, 500)
     p50, p99 = steady.gap.at(0.5), steady.gap.at(0.99)
@@ -531,7 +556,7 @@ def main():
     parser.add_argument("--limits", help="program that prints the limits")
     parser.add_argument("--only", default="", help=", ".join([
         "base (kernels, 1b, first and each of 1 to burst), kernels, 1b, first, latency, formats, experts, families, jobs", *STARTED,
-        "lookup", "draft", *LARGE, *LATENCY, *gpu_formats.FORMATS, *gpu_experts.ROWS,
+        "lookup", "draft", "invariant", *LARGE, *LATENCY, *gpu_formats.FORMATS, *gpu_experts.ROWS,
         gpu_experts.LAYER, *FAMILIES, *gpu_jobs.ROWS]))
     parser.add_argument("--seconds", type=float, default=60, help="of each run at a rate (60)")
     parser.add_argument("--seeds", type=int, default=3, help="runs at each rate, of which the median counts (3)")
@@ -565,6 +590,8 @@ def main():
     if not only or "draft" in only:
         records["gpu-draft"] = []
         attempt("draft", gpu_answers.draft, build, lambda *given: row(*given, kept="gpu-draft"), CACHE)
+    if not only or "invariant" in only:
+        attempt("invariant", invariant_run, build, options)
     if not only or "1b" in only:
         daemon = Daemon(build, "synthetic:llama-3.2-1b", *NO_CACHE, *options)
         attempt("1b", single, daemon, "decode, batch 1, 1B", SMALL_BYTES, SMALL_KV_BYTES, 1300, 0)
