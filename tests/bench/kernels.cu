@@ -11,7 +11,7 @@
  *     kernels load       products of many rows in a long run, when clocks are down
  *     kernels gated      gate and up with SwiGLU, as one kernel and as two
  *     kernels experts    a layer of a mixture, by how its rows are routed; SHAPE:KIND: that one
- *     kernels formats    a layer's products in each format of weights, by rows
+ *     kernels formats    a layer's products in each format of weights, by rows; SCHEME: that one
  *     kernels adapt      adapters behind the products of a decode step
  *     kernels small      what stands between the products of a decode step
  *     kernels copy       a sequence's blocks copied out and in, by block size */
@@ -154,7 +154,8 @@ int main(int argc, char **argv)
         if (!strcmp(only, "experts"))
             experts_bench(argc > 2 + f16 ? argv[2 + f16] : "");
         if (!strcmp(only, "formats"))
-            formats_bench(argc > 2 + f16 ? argv[2 + f16] : "", {1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 512});
+            formats_bench(argc > 2 + f16 ? argv[2 + f16] : "",
+                          {1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 512});
         if (!strcmp(only, "adapt"))
             adapt_bench();
         if (!strcmp(only, "copy"))

@@ -453,8 +453,7 @@ static void expand_note(const char *what, const struct step_begin_args *a)
 
 static void nothing(const void *args, uint32_t index)
 {
-    (void)args;
-    (void)index;
+    (void)args, (void)index;
 }
 
 /* A kernel, so that a captured step has the node that is looked for. */
@@ -541,20 +540,15 @@ static bool scaled_can(const struct matmul_args *a)
            (a->hands.rounding == ROUNDING_NONE ? !a->norm_out.weight : one && what);
 }
 
-/* Of e4m3 that rounds its inputs itself (gemv_rounded.cu). */
+/* Of e4m3 that rounds its inputs itself, with scales of whole rows (gemv_rounded.cu). */
 static bool rounding_can(const struct matmul_args *a)
 {
-    const struct weight *w = &a->w;
-    bool blocks = w->scales.k == 128 && w->scales.n == 128 && w->input.group == 128 &&
-                  w->input.rounding == ROUNDING_GROUP;
-    bool outer = !w->scales.k && w->scales.n <= 1 &&
-                 (w->input.rounding == ROUNDING_TOKEN || w->input.rounding == ROUNDING_STATIC);
+    struct matmul_args plain = *a;
+    plain.norm_out.weight = plain.norm_in.squares = NULL;
     bool norms = a->norm_out.weight || a->norm_in.squares;
     bool handed = !a->norm_out.weight || (a->adds && !a->gated && !a->activates);
-    return w->format == FORMAT_E4M3 && (blocks || outer) && w->k % 16 == 0 && w->k <= 16384 &&
-           w->n % (a->gated ? 64 : 16) == 0 && a->rows.max <= MATMUL_ROUNDS_MAX &&
-           !(a->gated && a->activates) && (!a->adds || a->y_dtype == DTYPE_F32) && handed &&
-           (!norms || (a->x_dtype == DTYPE_BF16 && (!a->norm_in.squares || w->k <= 8192)));
+    return a->rows.max <= MATMUL_ROUNDS_MAX && scaled_can(&plain) && handed &&
+           a->w.n % (a->gated ? 64 : 16) == 0 && (!norms || a->x_dtype == DTYPE_BF16);
 }
 
 /* The scales and zeros too: at them a product would read beside what was loaded. */
@@ -576,18 +570,13 @@ bool experts_takes(const struct weight *w)
 size_t experts_scratch_bytes(const struct weight *w, uint32_t rows, uint32_t top, bool spread,
                              enum dtype dtype)
 {
-    (void)w;
-    (void)rows;
-    (void)top;
-    (void)spread;
-    (void)dtype;
+    (void)w, (void)rows, (void)top, (void)spread, (void)dtype;
     return 0;
 }
 
 size_t matmul_scratch_bytes(const struct weight *w, uint32_t rows)
 {
-    (void)w;
-    (void)rows;
+    (void)w, (void)rows;
     return 0;
 }
 
@@ -667,8 +656,7 @@ void p2p_tally_free(cudaStream_t tally)
 
 int comm_body_make(struct comm_group *group, struct error *error)
 {
-    (void)group;
-    (void)error;
+    (void)group, (void)error;
     return 0;
 }
 
@@ -684,24 +672,20 @@ void comm_body_abort(struct comm_group *group)
 
 int comm_body_open(struct comm *comm, struct mem *mem, struct error *error)
 {
-    (void)comm;
-    (void)mem;
-    (void)error;
+    (void)comm, (void)mem, (void)error;
     return 0;
 }
 
 int comm_body_begin(struct comm *comm, struct error *error)
 {
-    (void)comm;
-    (void)error;
+    (void)comm, (void)error;
     note("sums begin");
     return 0;
 }
 
 int comm_body_sum(struct comm *comm, void *x, uint64_t count, enum dtype dtype, struct error *error)
 {
-    (void)comm;
-    (void)error;
+    (void)comm, (void)error;
     note("sum %s %" PRIu64 " %d", name(x), count, (int)dtype);
     return 0;
 }

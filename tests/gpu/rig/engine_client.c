@@ -154,6 +154,11 @@ static void job_open(const struct engine_client *talk, struct draft *draft,
     *open = job->open;
     open->slot = job->slot;
     open->first = job->planned;
+    if (open->flags & GPU_SLOT_PENALTIES) { /* what it has not read itself is counted, too */
+        open->seen_first = draft->plan.id_count;
+        memcpy(draft->ids + draft->plan.id_count, job->tokens, job->planned * sizeof *draft->ids);
+        draft->plan.id_count += job->planned;
+    }
     open->prompt_len = job->prompt_len;
     open->stop_ids_first = draft->plan.id_count;
     memcpy(draft->ids + draft->plan.id_count, job->stop_ids,

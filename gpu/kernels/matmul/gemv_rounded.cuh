@@ -1,0 +1,358 @@
+/* Products that round their inputs themselves (gemv_rounded.cu): what a block is to do, how weights
+ * come to shared memory, and how x is made there. */
+#pragma once
+
+#include "gpu/kernels/activation/activation.cuh"
+#include "gpu/kernels/common/cluster_meet.cuh"
+#include "gpu/kernels/common/device_props.cuh"
+#include "gpu/kernels/common/ring.cuh"
+#include "gpu/kernels/common/tensor_map.cuh"
+#include "gpu/kernels/common/wgmma.cuh"
+#include "gpu/kernels/matmul/e4m3.cuh"
+#include "gpu/kernels/matmul/matmul.cuh"
+#include "gpu/kernels/norm/norm.cuh"
+
+#define OUTPUTS 64
+#define STEP 128          /* columns that are summed by the tensor cores; bytes of a row of a box */
+#define ROWS 8            /* of the right operand */
+#define GROUP_THREADS 128 /* of a warpgroup */
+#define GROUPS 2          /* which take steps in turns */
+#define MULTIPLIERS (GROUPS * GROUP_THREADS)
+#define WORKERS 512 /* make x, of which these are the first; as many as norm.cu has */
+#define WARPS (WORKERS / WARP)
+#define THREADS (WORKERS + WARP)
+#define PER_PROCESSOR 2 /* blocks: one of this kernel, one of the next */
+#define STAGE_BYTES (OUTPUTS * STEP)
+#define STAGES_MAX 12
+#define STAGES_MIN 4
+#define ALIGNMENT 1024 /* of what is swizzled */
+#define RESERVED 1024  /* of an SM's shared memory, for each block */
+#define X_STEP_BYTES (ROWS * STEP)
+#define PITCH (OUTPUTS + 4) /* floats of a row of sums, against bank conflicts */
+#define EACH 8              /* values of x that a thread has in a turn */
+#define TURN (WORKERS * EACH)
+#define TURNS_MAX 4
+#define NORM_TURNS 2 /* of a row that is normed */
+#define CLUSTER_MAX 8
+#define COST_TILE 8 /* of a tile's begin and end, in steps */
+
+static_assert(NORM_TURNS * TURN <= NORM_THREADS * 8, "a row that is normed is one turn of norm.cu");
+static_assert(NORM_TURNS * WARPS <= WARP, "a warp adds up all warps' sums");
+static_assert(MATMUL_ROUNDS_MAX <= ROWS && MATMUL_ROUNDS_MAX * OUTPUTS <= MULTIPLIERS,
+              "rows are the right operand, and each output of a tile has a thread");
+
+namespace rounding
+{
+
+struct args {
+    CUtensorMap w;
+    struct matmul_args m;
+    uint32_t tiles, steps, cluster; /* steps: of all columns; blocks that share them */
+    uint32_t stages, x_steps;       /* x_steps: of a block, at most */
+    uint32_t group_bytes;           /* of the scales of x's groups; 0: rows have one */
+};
+
+/* What is not dynamic. */
+struct fixed {
+    ring_barriers<STAGES_MAX> barriers;
+    float sums[GROUPS][MATMUL_ROUNDS_MAX][PITCH];
+    float scales[ROWS];                        /* of whole rows */
+    float parts[MATMUL_ROUNDS_MAX][WARP];      /* of rows that are made, by warps */
+    float squares[MATMUL_ROUNDS_MAX][OUTPUTS]; /* of what is handed on */
+    uint64_t meetings[2];                      /* of all that multiply in a cluster */
+};
+#define FIXED ((sizeof(struct fixed) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT)
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+__device__ __forceinline__ void store_shared_half(uint32_t address, const uint2 &value)
+{
+    asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(address), "r"(value.x), "r"(value.y)
+                 : "memory");
+}
+
+/* Where a block is, and what it has. */
+struct place {
+    uint32_t cluster, clusters, rank; /* its cluster, of so many; itself in that */
+    uint32_t first, end;              /* its steps */
+    uint32_t x, stages, full, empty;
+    float *groups;            /* scales of x's groups: [step][row] */
+    uint32_t height, outputs; /* of a tile; of the matrix */
+};
+
+__device__ __forceinline__ place place_of(const args &a, char *memory, fixed &shared)
+{
+    place p;
+    p.rank = a.cluster > 1 ? cluster_rank() : 0;
+    p.cluster = blockIdx.x / a.cluster;
+    p.clusters = gridDim.x / a.cluster;
+    p.first = a.steps * p.rank / a.cluster;
+    p.end = a.steps * (p.rank + 1) / a.cluster;
+    p.x = (shared_address(memory) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    p.stages = p.x + a.x_steps * X_STEP_BYTES;
+    p.groups = reinterpret_cast<float *>(
+        memory + (p.stages + a.stages * STAGE_BYTES - shared_address(memory)));
+    p.full = shared_address(shared.barriers.full);
+    p.empty = shared_address(shared.barriers.empty);
+    p.height = a.m.gated ? OUTPUTS / 2 : OUTPUTS;
+    p.outputs = a.m.gated ? a.m.w.n / 2 : a.m.w.n;
+    return p;
+}
+
+/* One thread: weights of all the block's tiles, which wait for no kernel. */
+__device__ __forceinline__ void bring(const args &a, const place &p)
+{
+    const uint64_t once = policy_once();
+    ring_cursor at = {0, 0};
+    for (uint32_t tile = p.cluster; tile < a.tiles; tile += p.clusters)
+        for (uint32_t step = p.first; step < p.end; step++) {
+            uint32_t to = p.stages + at.stage * STAGE_BYTES, full = ring_barrier(p.full, at);
+            ring_wait_empty(p.empty, at);
+            barrier_expect(full, STAGE_BYTES);
+            copy_box(to, &a.w, step * STEP, tile * p.height, full, once);
+            if (a.m.gated)
+                copy_box(to + STAGE_BYTES / 2, &a.w, step * STEP, p.outputs + tile * p.height, full,
+                         once);
+            ring_next(at, a.stages);
+        }
+}
+
+/* All but who brings weights. */
+__device__ __forceinline__ void workers_sync()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(WORKERS) : "memory");
+}
+
+/* All that multiply. */
+__device__ __forceinline__ void multipliers_sync()
+{
+    asm volatile("bar.sync 2, %0;" ::"n"(MULTIPLIERS) : "memory");
+}
+
+/* All that multiply in a cluster, at one of its meetings: what they wrote before is seen behind it.
+ * Not cluster_sync(), which the thread that brings weights would have to wait for, too. */
+__device__ __forceinline__ void cluster_meet(const args &a, const fixed &shared, int meeting,
+                                             uint32_t phase)
+{
+    uint32_t barrier = shared_address(&shared.meetings[meeting]), lane = threadIdx.x % WARP;
+    if (a.cluster == 1) {
+        multipliers_sync();
+        return;
+    }
+    __syncwarp();
+    if (lane < a.cluster)
+        cluster_arrive(cluster_address(barrier, lane));
+    cluster_wait(barrier, phase);
+}
+
+/* ---- x ---- */
+
+__device__ __forceinline__ uint32_t column_of(int turn)
+{
+    return turn * TURN + threadIdx.x * EACH;
+}
+
+/* Eight values of 16 bits, as they lie. */
+__device__ __forceinline__ float8 widened(const uint4 &words, enum dtype dtype)
+{
+    float2 a = unpack(words.x, dtype), b = unpack(words.y, dtype);
+    float2 c = unpack(words.z, dtype), d = unpack(words.w, dtype);
+    return {{a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}};
+}
+
+/* What a thread has of all rows, in 16 bits; zeros past the end, and of rows that are not there. */
+template <int TURNS> struct values {
+    uint4 x[MATMUL_ROUNDS_MAX][TURNS];
+};
+
+template <int TURNS>
+__device__ __forceinline__ void values_load(values<TURNS> &to, const struct matmul_args &m)
+{
+#pragma unroll
+    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++) {
+            const uint16_t *from =
+                static_cast<const uint16_t *>(m.x) + (size_t)row * m.x_stride + column_of(turn);
+            to.x[row][turn] = row < m.rows.max && column_of(turn) < m.w.k
+                                  ? *reinterpret_cast<const uint4 *>(from)
+                                  : make_uint4(0, 0, 0, 0);
+        }
+}
+
+/* Of each row, what `of_warp` makes of a warp's values, of all warps; `none` where there is none.
+ */
+template <class OfWarp>
+__device__ __forceinline__ void rows_reduce(float (&value)[MATMUL_ROUNDS_MAX], fixed &shared,
+                                            OfWarp of_warp)
+{
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+#pragma unroll
+    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++) {
+        value[row] = of_warp(value[row]);
+        if (lane == 0)
+            shared.parts[row][warp] = value[row];
+    }
+    workers_sync();
+#pragma unroll
+    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+        value[row] = of_warp(lane < WARPS ? shared.parts[row][lane] : 0.0f);
+    workers_sync();
+}
+
+/* A norm's weights, which are asked for before the residual is there. */
+template <int TURNS> struct weights {
+    float8 of[TURNS];
+};
+
+template <int TURNS>
+__device__ __forceinline__ void weights_load(weights<TURNS> &to, const struct matmul_args &m)
+{
+    const struct matmul_norm_in &norm = m.norm_in;
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++)
+        if (to.of[turn] = {}, column_of(turn) < m.w.k) {
+            to.of[turn] = load_whole(norm.weight, column_of(turn), norm.weight_dtype);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                to.of[turn].v[i] += norm.offset;
+        }
+}
+
+/* What the norm that is owed gives of the residual. Of a row that is one turn of norm.cu's threads,
+ * a warp here has what a warp there has, and sums are added in that order: the bits are the same.
+ */
+template <int TURNS>
+__device__ __forceinline__ void values_norm(values<TURNS> &to, const weights<TURNS> &weight,
+                                            const struct matmul_args &m, fixed &shared)
+{
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    float8 value[MATMUL_ROUNDS_MAX][TURNS];
+#pragma unroll
+    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++) {
+            size_t at = (size_t)row * m.norm_in.residual_stride + column_of(turn);
+            value[row][turn] = {};
+            if (row < m.rows.max && column_of(turn) < m.w.k)
+                value[row][turn] = load_whole(m.norm_in.residual, at, DTYPE_F32);
+        }
+#pragma unroll
+    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++) {
+            float squares = warp_sum(norm_squares(0, value[row][turn]));
+            if (lane == 0)
+                shared.parts[row][turn * WARPS + warp] = squares;
+        }
+    workers_sync();
+#pragma unroll
+    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++) {
+        const uint32_t warps = TURNS * WARPS;
+        float squares = warp_sum(lane < warps ? shared.parts[row][lane] : 0.0f);
+        float scale = norm_scale(squares, m.w.k, m.norm_in.eps);
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++) {
+            float8 some = norm_scaled(value[row][turn], scale, weight.of[turn]);
+            const float(&v)[8] = some.v;
+            to.x[row][turn] = make_uint4(pack(v[0], v[1], m.x_dtype), pack(v[2], v[3], m.x_dtype),
+                                         pack(v[4], v[5], m.x_dtype), pack(v[6], v[7], m.x_dtype));
+        }
+    }
+    workers_sync();
+}
+
+/* The scale of each row, where it has one. */
+template <int TURNS>
+__device__ __forceinline__ void values_scale(const values<TURNS> &of,
+                                             float (&scale)[MATMUL_ROUNDS_MAX],
+                                             const struct matmul_args &m, fixed &shared)
+{
+    float greatest[MATMUL_ROUNDS_MAX] = {};
+#pragma unroll
+    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++)
+            greatest[row] =
+                fmaxf(greatest[row], e4m3_greatest(widened(of.x[row][turn], m.x_dtype).v));
+    rows_reduce(greatest, shared, [](float mine) { return warp_greatest(mine); });
+#pragma unroll
+    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+        scale[row] = e4m3_scale_to(greatest[row], m.w.input.scale);
+}
+
+/* Eight values of a row, rounded, where the tensor cores look for them. */
+__device__ __forceinline__ void eight_round(const args &a, const place &p, const uint4 &words,
+                                            float scale, uint32_t row, uint32_t column)
+{
+    float8 value = widened(words, a.m.x_dtype);
+    const uint32_t step = column / STEP, unit = column % STEP / 16;
+    if (a.m.w.input.rounding == ROUNDING_GROUP) { /* of 16 threads */
+        float greatest = e4m3_greatest(value.v);
+#pragma unroll
+        for (int offset = STEP / EACH / 2; offset; offset /= 2)
+            greatest = fmaxf(greatest, __shfl_xor_sync(FULL_MASK, greatest, offset));
+        scale = e4m3_scale(greatest);
+        if (column % STEP == 0 && step < a.steps)
+            p.groups[step * ROWS + row] = scale;
+    }
+    if (step >= p.first && step < p.end)
+        store_shared_half(p.x + (step - p.first) * X_STEP_BYTES + row * STEP + ((unit ^ row) << 4) +
+                              column % 16,
+                          e4m3_round8(value.v, e4m3_divide_by(scale)));
+}
+
+/* Of all threads that make x, before anything is there: rows that do not exist are zeros. */
+__device__ __forceinline__ void x_clear(const args &a, const place &p)
+{
+    const uint32_t units = ROWS * STEP / 16;
+    for (uint32_t i = threadIdx.x; i < (p.end - p.first) * units; i += WORKERS)
+        if (i % units / (STEP / 16) >= a.m.rows.max)
+            store_shared(p.x + i * 16, make_uint4(0, 0, 0, 0));
+}
+
+/* Of all threads that make x; waits for the kernel before. */
+template <int TURNS>
+__device__ __forceinline__ void x_make(const args &a, const place &p, fixed &shared)
+{
+    const struct matmul_args &m = a.m;
+    values<TURNS> of;
+    float scale[MATMUL_ROUNDS_MAX];
+    if (TURNS <= NORM_TURNS && m.norm_in.residual) {
+        constexpr int COUNT = TURNS <= NORM_TURNS ? TURNS : NORM_TURNS;
+        values<COUNT> normed;
+        weights<COUNT> weight;
+        weights_load(weight, m);
+        grid_wait();
+        values_norm(normed, weight, m, shared);
+#pragma unroll
+        for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+#pragma unroll
+            for (int turn = 0; turn < COUNT; turn++)
+                of.x[row][turn] = normed.x[row][turn];
+    } else {
+        grid_wait();
+        values_load(of, m);
+    }
+#pragma unroll
+    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+        scale[row] = m.w.input.scale;
+    if (m.w.input.rounding == ROUNDING_TOKEN)
+        values_scale(of, scale, m, shared);
+    if (threadIdx.x == 0)
+#pragma unroll
+        for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+            shared.scales[row] = scale[row];
+#pragma unroll
+    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++)
+            if (row < m.rows.max)
+                eight_round(a, p, of.x[row][turn], scale[row], row, column_of(turn));
+    reads_before_copy(); /* what was written is read the way that copies go */
+    workers_sync();
+}
+
+#endif
+
+} // namespace rounding
