@@ -18,7 +18,7 @@ README = os.path.join(HERE, "../../README.md")
 LINES_MAX = 150
 BEGIN, END = "<!-- made by tests/bench/results.py -->", "<!-- end -->"
 
-ROWS_MAX = 3  # of a record; the rest is counted
+ROWS_MAX = 2  # of a record; the rest is counted
 
 # Records come in this order, by the first word of their names.
 ORDER = ("gpu", "serve", "operate", "checks", "dtype", "several", "cpu", "soak", "sandbox")

@@ -84,7 +84,7 @@ static void engine_open(const char *model, const struct gpu_adapter *adapter)
                                   .invariant = true,
                                   .tokens_max = 2048,
                                   .slots_max = JOBS * (1 + DRAFTS), /* samples of a step, too */
-                                  .slab_bytes = 4u << 20};
+                                  .slab_bytes = 64u << 20}; /* a step takes few at a time */
     ck_assert_msg(engine_client_open(&talk, &options, false) == 0, "%s: %s", model,
                   talk.error.text);
     ck_assert(talk.model.invariant);
