@@ -76,14 +76,17 @@ int engine_keep(struct gpu_engine *engine, struct error *error)
 /* ---- and back ----------------------------------------------------------------------------------
  */
 
-/* What follows on compute, the files' conversions too, comes behind all copies. */
-static int compute_follows(const struct rank *rank, struct error *error)
+/* What follows on compute, the files' conversions too, comes behind all copies; and so do the files'
+ * own, which come by bulk_out as well, where some were enqueued before one was refused. */
+static int others_follow(const struct rank *rank, struct error *error)
 {
     cudaEvent_t event = NULL;
     CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), error);
     cudaError_t failed = cudaEventRecord(event, rank->lane.bulk_in);
     if (failed == cudaSuccess)
         failed = cudaStreamWaitEvent(rank->lane.compute, event, 0);
+    if (failed == cudaSuccess)
+        failed = cudaStreamWaitEvent(rank->lane.bulk_out, event, 0);
     (void)cudaEventDestroy(event);
     return failed == cudaSuccess ? 0 : cuda_fail(failed, "cudaStreamWaitEvent", error);
 }
@@ -102,5 +105,5 @@ int rank_weights_return(struct rank *rank, bool *ret_there, struct error *error)
         return sent;
     }
     *ret_there = sent == 0;
-    return compute_follows(rank, error);
+    return others_follow(rank, error);
 }

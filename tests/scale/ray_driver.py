@@ -2,6 +2,7 @@
 replicas, one after the other; the end of it ends all. Says what is done, a line each."""
 import os
 import sys
+import time
 
 sys.path.insert(0, "deploy/scale")
 import ray  # noqa: E402
@@ -9,9 +10,23 @@ from ray import serve  # noqa: E402
 
 import ray_serve  # noqa: E402
 
+TRIES = 4  # Ray gives its own node half a minute to start, which on a machine with other work is too little
+
+
+def begin(scratch):
+    for number in range(TRIES):
+        try:
+            return ray.init(num_cpus=8, num_gpus=0, include_dashboard=False, _node_ip_address="127.0.0.1",
+                            _temp_dir=f"{scratch}/ray{number or ''}", object_store_memory=100 << 20, log_to_driver=False)
+        except Exception as error:  # it has no class of its own
+            if "timed out during startup" not in str(error) or number + 1 == TRIES:
+                raise
+            ray.shutdown()
+            time.sleep(10)
+
+
 port, scratch = int(sys.argv[1]), sys.argv[2]
-ray.init(num_cpus=8, num_gpus=0, include_dashboard=False, _node_ip_address="127.0.0.1", _temp_dir=f"{scratch}/ray",
-         object_store_memory=100 << 20, log_to_driver=False)
+begin(scratch)
 serve.start(http_options={"host": "127.0.0.1", "port": port})
 serve.run(ray_serve.app)
 print("up", flush=True)
