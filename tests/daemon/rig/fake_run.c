@@ -183,8 +183,9 @@ static void run_row(struct gpu_engine *engine, struct fake_step *step, const str
         fake_fail(engine, "slot %u has no last token", row->slot);
     count(engine, slot, row, ids);
     read_row(engine, slot, row);
-    int32_t made[1 + GPU_DRAFTS_MAX] = {ids[0]};
+    int32_t made[1 + GPU_DRAFTS_MAX];
     if (row->want & GPU_DRAFT && row->drafts > 0) {
+        made[0] = ids[0]; /* all that the plan has of them */
         guess(engine, step, slot, row, made);
         ids = made;
     }
