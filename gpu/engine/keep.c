@@ -16,7 +16,8 @@ static int chunk_copy(struct rank *rank, uint32_t chunk, cudaStream_t stream, st
     if (!status)
         status = kept_weights_copy(engine->kept, rank->number, chunk, rank->weights.memory, stream,
                                    error);
-    /* Also where the copy was refused: none of those before is under way then. */
+    /* Waits: this thread is the keeper's own, and no step waits for it; an engine that stops waits
+     * for a chunk at most. Where the copy was refused none is under way. */
     cudaError_t failed = status ? cudaSuccess : cudaStreamSynchronize(stream);
     if (failed != cudaSuccess)
         status = cuda_fail(failed, "cudaStreamSynchronize", error);
