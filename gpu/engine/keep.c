@@ -77,17 +77,14 @@ int engine_keep(struct gpu_engine *engine, struct error *error)
 /* ---- and back ----------------------------------------------------------------------------------
  */
 
-/* What follows on compute, the files' conversions too, comes behind all copies; and so do the files'
- * own, which come by bulk_out as well, where some were enqueued before one was refused. */
-static int others_follow(const struct rank *rank, struct error *error)
+/* What follows on compute comes behind all copies. */
+static int compute_follows(const struct rank *rank, struct error *error)
 {
     cudaEvent_t event = NULL;
     CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), error);
     cudaError_t failed = cudaEventRecord(event, rank->lane.bulk_in);
     if (failed == cudaSuccess)
         failed = cudaStreamWaitEvent(rank->lane.compute, event, 0);
-    if (failed == cudaSuccess)
-        failed = cudaStreamWaitEvent(rank->lane.bulk_out, event, 0);
     (void)cudaEventDestroy(event);
     return failed == cudaSuccess ? 0 : cuda_fail(failed, "cudaStreamWaitEvent", error);
 }
@@ -101,10 +98,14 @@ int rank_weights_return(struct rank *rank, bool *ret_there, struct error *error)
         return 0;
     int sent = kept_weights_send(engine->kept, rank->number, rank->weights.memory,
                                  rank->lane.bulk_in, &why);
-    if (sent && sent != -ERR_NO_MEMORY) {
-        *error = why;
-        return sent;
+    if (sent == 0) {
+        *ret_there = true;
+        return compute_follows(rank, error);
     }
-    *ret_there = sent == 0;
-    return others_follow(rank, error);
+    /* Waits, at the start alone: what is loaded instead comes by other streams, too, and would be
+     * written over by what was enqueued before one was refused. */
+    CUDA_TRY(cudaStreamSynchronize(rank->lane.bulk_in), error);
+    if (sent != -ERR_NO_MEMORY)
+        *error = why;
+    return sent == -ERR_NO_MEMORY ? 0 : sent;
 }
