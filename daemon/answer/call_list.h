@@ -7,6 +7,11 @@
 
 enum { CALL_LIST_OPEN, CALL_LIST_OBJECT, CALL_LIST_BEHIND, CALL_LIST_STATES };
 
+/* How such a list is written (call_format.h: struct call_shape), behind the mark. */
+#define CALL_LIST_SHAPE                                                                            \
+    {.open = "\1[", .name = "{\"name\": \"", .between = "\", \"arguments\": ", .close = "}",          \
+     .next = ", ", .end = "]"}
+
 /* The byte is the bracket that opens it. */
 void call_list_begin(struct answer_reader *reader, char byte);
 /* Behind the bracket that closes it calls are over; where it is no list of calls, there are none.

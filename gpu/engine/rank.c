@@ -199,10 +199,6 @@ static void tell_how_sums_go(const struct rank *rank)
 
 static void rank_close(struct rank *rank)
 {
-    /* Where a start failed, copies of weights may be on their way that nothing waited for. Waits: at
-     * the end alone. */
-    if (!rank->dead)
-        (void)cudaStreamSynchronize(rank->lane.bulk_in);
     for (uint32_t i = 0; i < GPU_GROUPS_MAX; i++)
         slabs_close(&rank->slabs[i]);
     free(rank->slots);

@@ -62,13 +62,13 @@ class Published:
         kind = kind_of(method, path, status)
         if not kind or not path.startswith("/v2") or (status == 200 and not body):
             return
-        if path.startswith("/v2/health") and status != 200:
-            return  # a daemon that is not ready yet: the description has no words for it
         try:
             told = json_of(body, headers)
         except ValueError as error:
             self.faults.append(f"{method} {path} {status}: {error}")
             return
+        if told is None and status != 200:
+            return  # /v2/health: a status and nothing else
         self.seen[kind] += 1
         self.first.setdefault(kind, told)
         for number, schemas in enumerate(self.schemas):

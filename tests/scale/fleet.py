@@ -10,7 +10,7 @@ import time
 import urllib.request
 
 PORT, AGENT = 8000, 9474
-PATIENCE_S = 420
+PATIENCE_S = 180
 
 
 def run(*command):

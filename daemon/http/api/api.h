@@ -19,6 +19,8 @@ void classify_begin(struct exchange *exchange, time_us now_us);
 void messages_count_tokens(struct exchange *exchange, time_us now_us);
 
 void kserve_server(struct exchange *exchange, time_us now_us);
+/* Not ready is an error, told as all others of this API. */
+void kserve_health(struct exchange *exchange, time_us now_us);
 void kserve_index(struct exchange *exchange, time_us now_us);
 void kserve_model(struct exchange *exchange, time_us now_us);
 void kserve_ready(struct exchange *exchange, time_us now_us);

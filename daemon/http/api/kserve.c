@@ -162,6 +162,19 @@ static void put_ready(struct json_writer *writer, const void *context)
     json_close(writer, '}');
 }
 
+void kserve_health(struct exchange *exchange, time_us now_us)
+{
+    const struct server *server = exchange->http->server;
+    struct error error;
+    if (status_ready(server, now_us)) {
+        lookup_health(exchange, now_us);
+        return;
+    }
+    error_set(&error, server->draining ? ERR_DRAINING : ERR_LOADING, "no requests are served now");
+    exchange_refuse(exchange, &error, "");
+    exchange->retry_after_ms = 1000;
+}
+
 void kserve_ready(struct exchange *exchange, time_us now_us)
 {
     const struct server *server = exchange->http->server;

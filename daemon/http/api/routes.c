@@ -76,7 +76,7 @@ static const struct route list[] = {
     {KSERVE("GET", "/v2/", kserve_server, "the server, by the inference protocol")},
     {KSERVE("GET", "/v2/health/live", lookup_live, "whether a new process would help"),
      .open = true},
-    {KSERVE("GET", "/v2/health/ready", lookup_health, "whether requests are served"), .open = true},
+    {KSERVE("GET", "/v2/health/ready", kserve_health, "whether requests are served"), .open = true},
     {KSERVE("GET", "/v2/models/stats", kserve_stats, "figures of all programs")},
     PROGRAM("", kserve_model, "a program: its inputs and outputs"),
     PROGRAM("/ready", kserve_ready, "whether a program takes jobs"),

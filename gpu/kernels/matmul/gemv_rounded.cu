@@ -141,13 +141,6 @@ __device__ __forceinline__ float sum_of(const args &a, const fixed &shared, uint
     return out;
 }
 
-__device__ __forceinline__ float act(const struct matmul_args &m, float x)
-{
-    return m.activation == ACTIVATE_SILU
-               ? x / (1.0f + expf(activation_exponent<ACTIVATE_SILU>(x)))
-               : x / (1.0f + expf(activation_exponent<ACTIVATE_GELU_TANH>(x)));
-}
-
 __device__ __forceinline__ void output_store(const args &a, const place &p, fixed &shared,
                                              const output &o)
 {
@@ -155,7 +148,7 @@ __device__ __forceinline__ void output_store(const args &a, const place &p, fixe
     const float by_row = m.w.input.rounding == ROUNDING_GROUP ? 1.0f : shared.scales[o.row];
     float y = sum_of(a, shared, o.row, o.of) * (by_row * o.scale[0]) + o.bias[0];
     if (m.gated || m.activates)
-        y = act(m, y);
+        y = matmul_activated(m, y);
     if (m.gated)
         y *= sum_of(a, shared, o.row, o.of + p.height) * (by_row * o.scale[1]) + o.bias[1];
     if (m.adds)

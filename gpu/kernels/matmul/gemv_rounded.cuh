@@ -2,7 +2,6 @@
  * come to shared memory, and how x is made there. */
 #pragma once
 
-#include "gpu/kernels/activation/activation.cuh"
 #include "gpu/kernels/common/cluster_meet.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/ring.cuh"
@@ -10,6 +9,7 @@
 #include "gpu/kernels/common/wgmma.cuh"
 #include "gpu/kernels/matmul/e4m3.cuh"
 #include "gpu/kernels/matmul/matmul.cuh"
+#include "gpu/kernels/matmul/rounded.cuh"
 #include "gpu/kernels/norm/norm.cuh"
 
 #define OUTPUTS 64

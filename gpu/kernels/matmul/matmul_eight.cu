@@ -150,13 +150,6 @@ __device__ __forceinline__ float4 sums_of(const args &a, uint32_t sums, uint32_t
     return out;
 }
 
-__device__ __forceinline__ float act(const struct matmul_args &m, float x)
-{
-    return m.activation == ACTIVATE_SILU
-               ? x / (1.0f + expf(activation_exponent<ACTIVATE_SILU>(x)))
-               : x / (1.0f + expf(activation_exponent<ACTIVATE_GELU_TANH>(x)));
-}
-
 /* Four outputs of a row, which a thread finishes. */
 struct four {
     uint32_t row, of; /* of the tile */
@@ -200,7 +193,7 @@ __device__ __forceinline__ void four_store(const args &a, const tile &t, const f
         if (m.bias)
             value += load_value(m.bias, n, m.bias_dtype);
         if (m.gated || m.activates)
-            value = act(m, value);
+            value = matmul_activated(m, value);
         if (m.gated) {
             float by = up[i] * (by_row * weight_scale(m.w, half + n, 0));
             if (m.bias)

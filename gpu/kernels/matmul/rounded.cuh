@@ -10,6 +10,7 @@
  * and of others the elements of some rows of w in 16 bits (matmul_widened). */
 #pragma once
 
+#include "gpu/kernels/activation/activation.cuh"
 #include "gpu/kernels/matmul/matmul.cuh"
 
 #define RAW_ROWS_MAX MATMUL_GATED_MAX /* of steps that decode: their sums are scaled behind */
@@ -56,6 +57,14 @@ cudaError_t rounded_multiply(const struct matmul_args *args, const struct rounde
 bool rounded_hand_can(const struct matmul_args *args);
 cudaError_t rounded_hand(const struct matmul_args *args, const struct rounded *from,
                          cudaStream_t stream);
+
+/* f of a sum, as the arguments say. */
+__device__ __forceinline__ float matmul_activated(const struct matmul_args &m, float x)
+{
+    return m.activation == ACTIVATE_SILU
+               ? x / (1.0f + expf(activation_exponent<ACTIVATE_SILU>(x)))
+               : x / (1.0f + expf(activation_exponent<ACTIVATE_GELU_TANH>(x)));
+}
 
 /* Where a piece's scales begin, and how many rows it has; host and device. */
 __host__ __device__ __forceinline__ uint32_t rounded_piece_rows(const struct rounded &r,
