@@ -49,7 +49,10 @@ struct wire {
 
 /* -1 when nobody listens. */
 int wire_connect(const struct spawn *spawn);
-/* connect and HELLO; the WELCOME is read. */
+/* connect and HELLO; the WELCOME is read. False when nobody listens, or who was let in is turned away
+ * again, as by a daemon that has no descriptor left. */
+bool wire_try(struct wire *wire, const struct spawn *spawn);
+/* The same, and must succeed. */
 void wire_open(struct wire *wire, const struct spawn *spawn);
 void wire_close(struct wire *wire);
 void wire_send(struct wire *wire, const void *bytes, size_t length);
