@@ -49,15 +49,6 @@ static enum bpe_outcome put(struct bpe_ids *ids, uint32_t id)
     return BPE_DONE;
 }
 
-uint32_t bpe_symbol_at(const struct bpe *bpe, const char *piece, size_t *at)
-{
-    if (bpe->flags.byte_level)
-        return bpe->byte_ids[(unsigned char)piece[(*at)++]];
-    size_t start = *at;
-    *at += codepoint_bytes((unsigned char)piece[start]);
-    return vocab_find(&bpe->words, piece + start, *at - start);
-}
-
 static struct bpe_symbol symbol_of(uint32_t id, uint32_t at)
 {
     return (struct bpe_symbol){.id = id, .at = at};

@@ -118,6 +118,15 @@ static const struct bpe_merge *find(const struct bpe *bpe, uint32_t left, uint32
     return NULL; /* no entry is farther from its place */
 }
 
+uint32_t bpe_symbol_at(const struct bpe *bpe, const char *piece, size_t *at)
+{
+    if (bpe->flags.byte_level)
+        return bpe->byte_ids[(unsigned char)piece[(*at)++]];
+    size_t start = *at;
+    *at += codepoint_bytes((unsigned char)piece[start]);
+    return vocab_find(&bpe->words, piece + start, *at - start);
+}
+
 bool bpe_scratch_reserve(struct bpe_scratch *scratch, size_t symbols)
 {
     if (symbols <= scratch->room)

@@ -48,6 +48,23 @@ int chat_find_method(const char *name, size_t length)
     return find(methods, CHAT_METHODS, name, length);
 }
 
+bool chat_has_method(enum chat_kind kind, const char *name)
+{
+    static const char *const of_dicts[] = {"get", "items", "keys", "values"};
+    if (kind == CHAT_STRING)
+        return chat_find_method(name, strlen(name)) >= 0 && strcmp(name, "get") != 0 &&
+               strcmp(name, "items") != 0 && strcmp(name, "keys") != 0 &&
+               strcmp(name, "values") != 0 && strcmp(name, "cycle") != 0;
+    if (chat_find_method(name, strlen(name)) < 0)
+        return false;
+    if (kind == CHAT_LIST || kind == CHAT_TUPLE)
+        return strcmp(name, "count") == 0 || strcmp(name, "index") == 0;
+    for (size_t i = 0; kind == CHAT_DICT && i < sizeof(of_dicts) / sizeof(of_dicts[0]); i++)
+        if (strcmp(name, of_dicts[i]) == 0)
+            return true;
+    return kind == CHAT_LOOP && strcmp(name, "cycle") == 0;
+}
+
 int chat_find_function(const char *name, size_t length)
 {
     return find(functions, CHAT_FUNCTIONS, name, length);

@@ -29,23 +29,6 @@ static struct chat_value loop_attribute(const struct chat_loop *loop, const char
     return chat_undefined("loop attribute");
 }
 
-bool chat_has_method(enum chat_kind kind, const char *name)
-{
-    static const char *const of_dicts[] = {"get", "items", "keys", "values"};
-    if (kind == CHAT_STRING)
-        return chat_find_method(name, strlen(name)) >= 0 && strcmp(name, "get") != 0 &&
-               strcmp(name, "items") != 0 && strcmp(name, "keys") != 0 &&
-               strcmp(name, "values") != 0 && strcmp(name, "cycle") != 0;
-    if (chat_find_method(name, strlen(name)) < 0)
-        return false;
-    if (kind == CHAT_LIST || kind == CHAT_TUPLE)
-        return strcmp(name, "count") == 0 || strcmp(name, "index") == 0;
-    for (size_t i = 0; kind == CHAT_DICT && i < sizeof(of_dicts) / sizeof(of_dicts[0]); i++)
-        if (strcmp(name, of_dicts[i]) == 0)
-            return true;
-    return kind == CHAT_LOOP && strcmp(name, "cycle") == 0;
-}
-
 /* As Jinja: what Python has under the name, and then the member. */
 struct chat_value chat_attribute(struct chat_render *render, struct chat_value value,
                                  const char *name, size_t length)

@@ -7,57 +7,6 @@
 #include "gpu/models/quantization/quantization_keys.h"
 
 #define PATTERN_MAX 256
-#define NUMBERS_BITS 16 /* and more: not quantized */
-
-/* With what and how long the rounding was learned: nothing of what came of it, but for two that
- * quantization_alone() reads. */
-const char *const quantization_autoround_keys[] = {"autoround_version",
-                                                   "act_bits",
-                                                   "act_data_type",
-                                                   "act_dynamic",
-                                                   "act_group_size",
-                                                   "act_sym",
-                                                   "amp",
-                                                   "batch_size",
-                                                   "data_type",
-                                                   "dataset",
-                                                   "dynamic_max_gap",
-                                                   "enable_adam",
-                                                   "enable_alg_ext",
-                                                   "enable_deterministic_algorithms",
-                                                   "enable_minmax_tuning",
-                                                   "enable_norm_bias_tuning",
-                                                   "enable_quanted_input",
-                                                   "enable_torch_compile",
-                                                   "gradient_accumulate_steps",
-                                                   "iters",
-                                                   "low_cpu_mem_usage",
-                                                   "low_gpu_mem_usage",
-                                                   "lr",
-                                                   "minmax_lr",
-                                                   "model_free",
-                                                   "momentum",
-                                                   "nblocks",
-                                                   "not_use_best_mse",
-                                                   "nsamples",
-                                                   "provider",
-                                                   "scale_dtype",
-                                                   "seed",
-                                                   "seqlen",
-                                                   "train_bs",
-                                                   NULL};
-
-int quantization_alone(const struct fields *fields)
-{
-    int64_t bits = NUMBERS_BITS;
-    int rc = quantization_word(fields, "data_type", "int");
-    if (rc == 0)
-        rc = field_integer(fields, "act_bits", 1, 64, &bits);
-    if (rc == 0 && bits < NUMBERS_BITS)
-        rc = field_refuse(fields, "act_bits", field_get(fields, "act_bits"),
-                          "supported (16 and more are)");
-    return rc;
-}
 
 /* ---- names ---- */
 
@@ -100,7 +49,7 @@ static int extra_read(const struct fields *fields, const struct list_scheme *bas
     int64_t bits = 0;
     bool symmetric = true;
     int rc = field_integer(fields, "bits", 1, 64, &bits);
-    if (rc == 0 && bits >= NUMBERS_BITS) {
+    if (rc == 0 && bits >= QUANTIZATION_BITS_ALL) {
         *ret_group = QUANTIZATION_IGNORED;
         return 0;
     }

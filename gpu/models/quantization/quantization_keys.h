@@ -4,7 +4,8 @@
 
 #include "gpu/models/quantization/quantization.h"
 
-#define QUANTIZATION_BLOCK 128 /* rows and columns of a block, columns of a group of inputs */
+#define QUANTIZATION_BLOCK 128   /* rows and columns of a block, columns of a group of inputs */
+#define QUANTIZATION_BITS_ALL 16 /* and more: not quantized; of inputs, not rounded */
 #define QUANTIZATION_KEY "quantization_config"
 
 #define QUANTIZATION_PATH_MAX 160 /* of a key with those it is in, as messages show it */
@@ -47,14 +48,15 @@ int quantization_fbgemm(const struct fields *fields, struct quantization *to);
 int quantization_modelopt(const struct fields *fields, struct quantization *to);
 /* Of experts in e2m1: quantization_mxfp4.c. */
 int quantization_mxfp4(const struct fields *fields, struct quantization *to);
-/* The methods whose elements are whole numbers: quantization_packed.c, quantization_autoround.c. */
+/* The methods whose elements are whole numbers, a file each. */
 int quantization_gptq(const struct fields *fields, struct quantization *to);
 int quantization_awq(const struct fields *fields, struct quantization *to);
 int quantization_autoround(const struct fields *fields, struct quantization *to);
 /* How such tensors are named and lie; bits and groups are not said yet. */
 struct list_scheme quantization_gptq_scheme(void);
 struct list_scheme quantization_awq_scheme(void);
-/* 4 or 8, and -1 or a multiple of 32. */
+/* What these have in common: quantization_numbers.c. 4 or 8 bits; groups of -1 or a multiple of 32.
+ */
 int quantization_bits(const struct fields *fields, const char *key, struct list_scheme *scheme);
 int quantization_group_size(const struct fields *fields, const char *key,
                             struct list_scheme *scheme);
@@ -64,5 +66,5 @@ extern const char *const quantization_autoround_keys[];
 int quantization_alone(const struct fields *fields);
 /* Groups of either: quantization_compressed.c. */
 int quantization_compressed(const struct fields *fields, struct quantization *to);
-/* "weights" of a group of compressed-tensors' pack-quantized. */
+/* "weights" of a group of pack-quantized: quantization_packed.c. */
 int quantization_whole(const struct fields *weights, struct list_scheme *ret);
