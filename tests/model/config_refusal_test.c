@@ -44,8 +44,8 @@ static const struct refusal refusals[] = {
      "torch_dtype: \"float64\" is not supported (bfloat16, float16 and float32 are)"},
     {"\"dtype\":\"int8\"", "dtype: \"int8\" is not supported (bfloat16, float16 and float32 are)"},
     {"\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"bits\":4}",
-     "quantization_config.quant_method: \"bitsandbytes\" is not supported (fp8, fbgemm_fp8, "
-     "modelopt, compressed-tensors, gptq, awq, auto-round and mxfp4 are)"},
+     "quantization_config.quant_method: \"bitsandbytes\" is not supported (these are: fp8 "
+     "fbgemm_fp8 modelopt compressed-tensors gptq awq auto-round mxfp4)"},
     {"\"quantization_config\":{}", "quantization_config.quant_method: missing"},
     {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
      "rope_scaling.type: \"dynamic\" is not a supported kind of rope (default, linear, llama3, "

@@ -41,8 +41,8 @@ static const struct {
      AT "group_size: 16 is not supported"},
     {IN("\"quant_method\":\"fbgemm_fp8\",\"activation_scale_ub\":0"),
      AT "activation_scale_ub: 0 is not a number from 0.000001 to 1000000"},
-    {IN("\"quant_method\":4"), AT "quant_method: 4 is not supported (fp8, fbgemm_fp8, modelopt, "
-                                  "compressed-tensors, gptq, awq, auto-round and mxfp4 are)"},
+    {IN("\"quant_method\":4"), AT "quant_method: 4 is not supported (these are: fp8 fbgemm_fp8 "
+                                  "modelopt compressed-tensors gptq awq auto-round mxfp4)"},
     {IN(FP8 ",\"activation_scheme\":\"token\""),
      AT "activation_scheme: \"token\" is not supported (dynamic is, and static without blocks)"},
     {IN(FP8 ",\"activation_scheme\":\"static\",\"weight_block_size\":[128,128]"),

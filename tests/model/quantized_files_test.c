@@ -164,8 +164,8 @@ static const struct {
     {"llama-gptq-sym", "quantize_config.json", "{\"bits\":3,\"group_size\":32}",
      "quantize_config.json: bits: 3 is not supported (4 and 8 are)"},
     {"llama-gptq-sym", "quantize_config.json", "{\"quant_method\":\"hqq\"}",
-     "quantize_config.json: quant_method: \"hqq\" is not supported (fp8, fbgemm_fp8, modelopt, "
-     "compressed-tensors, gptq, awq, auto-round and mxfp4 are)"},
+     "quantize_config.json: quant_method: \"hqq\" is not supported (these are: fp8 fbgemm_fp8 "
+     "modelopt compressed-tensors gptq awq auto-round mxfp4)"},
     {"llama-awq", "quant_config.json", "{\"q_group_size\":32}",
      "quant_config.json: w_bit: missing"},
 };

@@ -239,15 +239,17 @@ int quantization_block(const struct fields *fields, const char *key)
 static const struct {
     const char *method;
     int (*read)(const struct fields *fields, struct quantization *to);
-} methods[] = {{"fp8", quantization_fp8},
-               {"fbgemm_fp8", quantization_fbgemm},
-               {"modelopt", quantization_modelopt},
-               {"compressed-tensors", quantization_compressed},
-               {"gptq", quantization_gptq},
-               {"awq", quantization_awq},
-               {"auto-round", quantization_autoround},
-               {"intel/auto-round", quantization_autoround},
-               {"mxfp4", quantization_mxfp4}};
+} methods[] = {
+#define METHOD(word, reader) {word, quantization_##reader},
+#define ALIAS METHOD
+#include "gpu/models/quantization/quantization_methods.def"
+};
+
+#define METHOD(word, reader) " " word
+#define ALIAS(word, reader)
+static const char method_wanted[] = "supported (these are:"
+#include "gpu/models/quantization/quantization_methods.def"
+                                    ")";
 
 static int method_read(const struct fields *fields, struct quantization *ret)
 {
@@ -255,10 +257,7 @@ static int method_read(const struct fields *fields, struct quantization *ret)
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (!strcmp(json_string(method), methods[i].method))
             return methods[i].read(fields, ret);
-    return field_refuse(
-        fields, "quant_method", method,
-        "supported (fp8, fbgemm_fp8, modelopt, compressed-tensors, gptq, awq, auto-round and mxfp4 "
-        "are)");
+    return field_refuse(fields, "quant_method", method, method_wanted);
 }
 
 int quantization_read(const struct fields *config, struct quantization *ret)

@@ -42,17 +42,13 @@ int quantization_block(const struct fields *fields, const char *key);
 /* What kv_cache_scheme says. */
 enum kv_scheme quantization_kv(const json *scheme);
 
-/* The methods of one scheme in e4m3: quantization_fp8.c. */
-int quantization_fp8(const struct fields *fields, struct quantization *to);
-int quantization_fbgemm(const struct fields *fields, struct quantization *to);
-int quantization_modelopt(const struct fields *fields, struct quantization *to);
-/* Of experts in e2m1: quantization_mxfp4.c. */
-int quantization_mxfp4(const struct fields *fields, struct quantization *to);
-/* The methods whose elements are whole numbers, a file each. */
-int quantization_gptq(const struct fields *fields, struct quantization *to);
-int quantization_awq(const struct fields *fields, struct quantization *to);
-int quantization_autoround(const struct fields *fields, struct quantization *to);
-/* How such tensors are named and lie; bits and groups are not said yet. */
+/* What a method says, `fields` being quantization_config: quantization_methods.def. */
+#define METHOD(word, reader)                                                                       \
+    int quantization_##reader(const struct fields *fields, struct quantization *to);
+#define ALIAS(word, reader)
+#include "gpu/models/quantization/quantization_methods.def"
+
+/* How the tensors of such are named and lie; bits and groups are not said yet. */
 struct list_scheme quantization_gptq_scheme(void);
 struct list_scheme quantization_awq_scheme(void);
 /* What these have in common: quantization_numbers.c. 4 or 8 bits; groups of -1 or a multiple of 32.
@@ -64,7 +60,5 @@ int quantization_group_size(const struct fields *fields, const char *key,
  * would round inputs, or makes elements no whole numbers, is not there. */
 extern const char *const quantization_autoround_keys[];
 int quantization_alone(const struct fields *fields);
-/* Groups of either: quantization_compressed.c. */
-int quantization_compressed(const struct fields *fields, struct quantization *to);
 /* "weights" of a group of pack-quantized: quantization_packed.c. */
 int quantization_whole(const struct fields *weights, struct list_scheme *ret);
