@@ -29,6 +29,7 @@ further=(
     python3-venv      # packages that tests ask for (tests/python/environment.sh)
     man-db            # the manual pages
     nginx haproxy openssl # TLS in front (tests/http/tls.sh)
+    redis-server      # what LiteLLM's proxy remembers conversations in (tests/scale/scale.sh)
     iproute2          # four daemons behind HAProxy, in network namespaces (tests/scale/scale.sh)
     valgrind          # what a scrape costs, in instructions (tests/scale/scrape.sh)
     clang libclang-rt-dev # fuzzing (tests/fuzz/run.sh)

@@ -85,13 +85,14 @@ class HAProxyWeights(HAProxy):
 
 
 class LiteLLM(Router):
-    """LiteLLM's proxy by the configuration that is shipped, but for addresses. It checks no health: who fails is left alone for a
+    """LiteLLM's proxy by the configuration that is shipped, but for addresses, and with a Redis where there is one. It checks no health: who fails is left alone for a
     while, and what failed before its first byte is tried elsewhere, but for streams of /v1/completions: so chats are asked for."""
 
     options = ["--ttft-target", "60s", "--block-tokens", "16"]
     port = 8100
     affinity = by_lot = chat = True
-    sessions_max = 128  # it remembers 200 things by itself, more with a Redis
+    redis = shutil.which("redis-server")
+    sessions_max = Router.sessions_max if redis else 128  # without it remembers 200 things
     key = "sk-of-the-proxy-which-is-long-enough-to-be-taken-5c8e1f"
 
     @staticmethod
@@ -102,11 +103,20 @@ class LiteLLM(Router):
         text = open("deploy/scale/litellm.yaml").read()
         for number, daemon in enumerate(self.fleet.daemons):
             text = text.replace(f"http://10.0.0.{number + 1}:", f"http://{daemon.address}:")
+        if self.redis:
+            text = text.replace("router_settings:\n", "router_settings:\n  redis_host: 127.0.0.1\n  redis_port: 6379\n")
+            self.memory = subprocess.Popen([self.redis, "--bind", "127.0.0.1", "--save", "", "--dir", self.scratch], stdout=subprocess.DEVNULL)
         with open(f"{self.scratch}/litellm.yaml", "w") as config:
             config.write(text)
         self.spawn([f"{self.environment}/bin/litellm", "--config", config.name, "--host", "127.0.0.1", "--port", str(self.port)],
                    env={**os.environ, "SLUICE_KEY": self.fleet.client_key, "LITELLM_MASTER_KEY": self.key, "LITELLM_LOG": "ERROR", "NO_PROXY": "*",
                         "LITELLM_LOCAL_MODEL_COST_MAP": "True"})
+
+    def close(self):
+        super().close()
+        if self.redis and self.process:
+            self.memory.kill()
+            self.memory.wait()
 
 
 class SGLang(Router):
