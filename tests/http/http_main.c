@@ -30,6 +30,7 @@ int main(int argc, char **argv)
     srunner_add_suite(runner, lists_suite());
     srunner_add_suite(runner, tensors_suite());
     srunner_add_suite(runner, texts_suite());
+    srunner_add_suite(runner, timing_suite());
     srunner_add_suite(runner, tools_suite());
     srunner_add_suite(runner, users_suite());
     return runner_run(runner);

@@ -22,6 +22,7 @@ Suite *router_suite(void);
 Suite *lists_suite(void);
 Suite *tensors_suite(void);
 Suite *texts_suite(void);
+Suite *timing_suite(void);
 Suite *tools_suite(void);
 Suite *untaken_suite(void);
 Suite *users_suite(void);

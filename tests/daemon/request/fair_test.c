@@ -7,10 +7,9 @@
 #include <string.h>
 
 #include "daemon/api/session.h"
-#include "daemon/sched/sched.h"
 #include "tests/bench/latency/machine.h"
 #include "tests/daemon/daemon_suites.h"
-#include "tests/daemon/rig/world.h"
+#include "tests/daemon/rig/timed_replica.h"
 
 #define SECONDS 10u
 #define FLOODS 4u
@@ -18,7 +17,6 @@
 #define USERS (FLOODS + 1)
 #define UID 1000u /* of the first */
 #define QUIET_EVERY_US 250000u
-#define SAMPLES 1024
 #define STEPS_MAX 8192u
 #define HIGH_MAX 512u
 #define HIGH_PROMPT 512u
@@ -34,18 +32,11 @@ static const struct flood quiet = {100, 64, 4, 1};
 
 static struct {
     struct world world;
-    struct replica replica;
+    struct timed_replica replica;
     struct gpu_model model;
-    struct sched sched;
-    struct stats_worker stats;
     struct client clients[USERS];
     uint64_t served[USERS]; /* tokens: prompts that were read, and what was generated */
-    uint32_t slabs, slabs_max;
     uint64_t random, asked;
-    struct {
-        time_us start_us, end_us;
-    } flight[GPU_DEPTH_MAX + 1];
-    time_us device_us;           /* end of its last step */
     time_us steps_us[STEPS_MAX]; /* how long each took, of the first so many */
     uint32_t step_count;
     time_us high_us[HIGH_MAX]; /* of the high priority's, until the first token */
@@ -56,31 +47,25 @@ static struct {
     time_us wait_us_most;
 } all;
 
-/* ---- the replica -------------------------------------------------------------------------------
+/* ---- what is looked at -------------------------------------------------------------------------
  */
 
-static int grow(void *context, uint32_t group, uint32_t *ret_slab)
+static void sent(const struct seq *seq)
 {
-    (void)context, (void)group;
-    if (all.slabs == all.slabs_max)
-        return -ERR_DEVICE_MEMORY;
-    *ret_slab = all.slabs++;
-    return 0;
+    if (seq->user_id != UID + QUIET)
+        return;
+    all.quiet = seq;
+    all.turn_step = all.replica.sched.step_last;
 }
 
-static void shrink(void *context, uint32_t group, uint32_t slab)
-{
-    (void)context, (void)group, (void)slab;
-}
-
-static void count(const struct seq *seq)
+static void told(const struct seq *seq)
 {
     if (seq->priority > 0 && seq->out_count == 1 && all.high_count < HIGH_MAX)
         all.high_us[all.high_count++] = all.world.now_us - seq->arrived_us;
     all.served[seq->user_id - UID] += seq->out_count == 1 ? seq->prompt_len + 1 : 1;
     if (seq != all.quiet)
         return;
-    uint64_t steps = all.sched.step_done - all.turn_step;
+    uint64_t steps = all.replica.sched.step_done - all.turn_step;
     time_us wait_us = all.world.now_us - seq->arrived_us;
     all.steps_most = steps > all.steps_most ? steps : all.steps_most;
     all.wait_us_most = wait_us > all.wait_us_most ? wait_us : all.wait_us_most;
@@ -92,126 +77,18 @@ static void count(const struct seq *seq)
 static bool is_behind(const struct seq *seq)
 {
     return seq && seq->phase == PHASE_WAITING &&
-           container_of(all.sched.waiting.next, struct seq, run_link) != seq;
+           container_of(all.replica.sched.waiting.next, struct seq, run_link) != seq;
 }
 
-static void progressed(void *context, struct seq *seq)
+static void planned(const struct gpu_plan *plan, time_us us)
 {
-    (void)context;
-    count(seq);
-    completion_visit(&all.world.completions, seq, 0);
+    if (all.step_count < STEPS_MAX)
+        all.steps_us[all.step_count++] = us;
+    if (is_behind(all.quiet))
+        all.turn_step = plan->step;
 }
 
-static void ended(void *context, struct seq *seq)
-{
-    (void)context;
-    if (seq->finish == FINISH_LENGTH)
-        count(seq);
-    completion_visit(&all.world.completions, seq,
-                     COMPLETION_ENDED | (seq->cancel_sent ? COMPLETION_CANCEL_SEEN : 0));
-}
-
-static struct replica_room room(const struct replica *replica)
-{
-    (void)replica;
-    struct replica_room room = sched_room(&all.sched, all.world.now_us);
-    room.ready = true;
-    return room;
-}
-
-static void send(struct replica *replica, struct seq *seq)
-{
-    (void)replica;
-    if (seq->user_id == UID + QUIET) {
-        all.quiet = seq;
-        all.turn_step = all.sched.step_last;
-    }
-    sched_add(&all.sched, seq, all.world.now_us);
-}
-
-static void cancel(struct replica *replica, struct seq *seq)
-{
-    (void)replica;
-    if (atomic_load(&seq->out_flags) & COMPLETION_ENDED)
-        completion_visit(&all.world.completions, seq, COMPLETION_CANCEL_SEEN);
-    else
-        sched_cancel(&all.sched, seq, seq->cancel_reason, all.world.now_us);
-}
-
-static uint32_t cached(const struct replica *replica, const struct prefix_key *keys, uint32_t count,
-                       bool expected, uint32_t *ret_host)
-{
-    (void)replica, (void)keys, (void)count, (void)expected;
-    *ret_host = 0;
-    return 0;
-}
-
-static void expect(struct replica *replica, const struct prefix_key *keys, uint32_t count)
-{
-    (void)replica, (void)keys, (void)count;
-}
-
-static void wake(struct replica *replica)
-{
-    (void)replica;
-}
-
-static bool healthy(const struct replica *replica, time_us now_us)
-{
-    (void)replica, (void)now_us;
-    return true;
-}
-
-static const struct replica_api api = {.room = room,
-                                       .send = send,
-                                       .cancel = cancel,
-                                       .cached = cached,
-                                       .expect = expect,
-                                       .wake = wake,
-                                       .healthy = healthy};
-
-/* ---- its device --------------------------------------------------------------------------------
- */
-
-static void submit_all(void)
-{
-    const struct gpu_plan *plan;
-    while (sched_in_flight(&all.sched) < all.sched.limits.depth &&
-           (plan = sched_plan(&all.sched, all.world.now_us))) {
-        time_us us = (time_us)machine_step_us(plan, &all.random);
-        time_us start_us = all.world.now_us > all.device_us ? all.world.now_us : all.device_us;
-        all.device_us = start_us + us;
-        if (all.step_count < STEPS_MAX)
-            all.steps_us[all.step_count++] = us;
-        all.flight[plan->step % (GPU_DEPTH_MAX + 1)].start_us = start_us;
-        all.flight[plan->step % (GPU_DEPTH_MAX + 1)].end_us = all.device_us;
-        sched_submitted(&all.sched, all.world.now_us);
-        if (is_behind(all.quiet))
-            all.turn_step = plan->step;
-    }
-}
-
-/* The next thing that happens. */
-static void advance(void)
-{
-    static struct gpu_sample samples[SAMPLES];
-    static struct gpu_top tops[SAMPLES * GPU_LOGPROBS_MAX];
-    uint64_t step = all.sched.step_done + 1;
-    bool flies = sched_in_flight(&all.sched) > 0;
-    time_us start = all.flight[step % (GPU_DEPTH_MAX + 1)].start_us;
-    time_us next = flies ? all.flight[step % (GPU_DEPTH_MAX + 1)].end_us : all.world.now_us + 1000;
-    time_us due = sched_due_us(&all.sched);
-    all.world.now_us = due < next && due > all.world.now_us ? due : next;
-    if (flies && all.world.now_us >= next) {
-        struct gpu_results results = {.step = step,
-                                      .samples = samples,
-                                      .tops = tops,
-                                      .start_ns = start * 1000,
-                                      .end_ns = next * 1000};
-        sched_complete(&all.sched, &results, all.world.now_us);
-    }
-    sched_housekeep(&all.sched, all.world.now_us);
-}
+static const struct timed_watch watch = {.sent = sent, .told = told, .planned = planned};
 
 /* ---- the users ---------------------------------------------------------------------------------
  */
@@ -247,14 +124,6 @@ static void ask_again(time_us *quiet_due_us)
 
 static void set_up(void)
 {
-    struct error error;
-    const struct sched_options options = {.ttft_target_us = 100000,
-                                          .itl_target_us = 50000,
-                                          .chunk_every = 4,
-                                          .kv_idle_release_us = 5000000,
-                                          .stall_us = UINT64_MAX};
-    const struct sched_calls calls = {
-        .kv_grow = grow, .kv_shrink = shrink, .progressed = progressed, .ended = ended};
     char users[128] = "";
     memset(&all, 0, sizeof(all));
     world_make(&all.world);
@@ -265,13 +134,10 @@ static void set_up(void)
                  floods[i].weight);
     world_set(&all.world, "users", users);
     all.model = machine_model;
-    all.slabs_max = all.model.groups[0].slabs_max;
     all.model.vocab = 10000;
-    all.replica = (struct replica){.api = &api, .rank_count = 1};
-    struct replica *replica = &all.replica;
-    ck_assert_int_eq(
-        sched_init(&all.sched, &all.model, &machine_limits, &options, &calls, &all.stats, &error),
-        0);
+    timed_replica_init(&all.replica, &all.world, &all.model, false, all.model.groups[0].slabs_max,
+                       &watch);
+    struct replica *replica = &all.replica.base;
     server_serve(&all.world.server, &all.model, all.model.context_max, UINT64_MAX, "memory",
                  &replica, 1);
     world_ready(&all.world);
@@ -285,7 +151,7 @@ static void tear_down(void)
         client_free(&all.clients[i]);
     world_turn(&all.world);
     world_free(&all.world);
-    sched_destroy(&all.sched);
+    timed_replica_destroy(&all.replica);
 }
 
 START_TEST(floods_share_by_their_weights_and_the_quiet_one_does_not_wait)
@@ -297,8 +163,8 @@ START_TEST(floods_share_by_their_weights_and_the_quiet_one_does_not_wait)
     while (all.world.now_us < begin_us + SECONDS * 1000000u) {
         ask_again(&quiet_due_us);
         world_turn(&all.world);
-        submit_all();
-        advance();
+        timed_replica_submit(&all.replica);
+        timed_replicas_advance(&all.replica, 1);
     }
     for (uint32_t i = 0; i < FLOODS; i++) {
         sum += all.served[i];
@@ -384,8 +250,8 @@ static uint64_t play(uint32_t lows, uint32_t seconds, time_us high_every_us)
             due_us += (time_us)((double)high_every_us * 2 * machine_random(&all.random));
         }
         world_turn(&all.world);
-        submit_all();
-        advance();
+        timed_replica_submit(&all.replica);
+        timed_replicas_advance(&all.replica, 1);
     }
     return served() - before;
 }
@@ -396,7 +262,7 @@ static uint64_t play(uint32_t lows, uint32_t seconds, time_us high_every_us)
 START_TEST(who_is_above_the_load_does_not_wait_for_it)
 {
     if (_i)
-        all.slabs_max = 256;
+        all.replica.slabs_max = 256;
     world_set(&all.world, "priority-max", "1");
     play(0, 20, 200000);
     time_us alone_us = part_of(all.high_us, all.high_count, 99);
@@ -406,7 +272,7 @@ START_TEST(who_is_above_the_load_does_not_wait_for_it)
     time_us step_us = part_of(all.steps_us, all.step_count, 50);
     time_us high_us = part_of(all.high_us, all.high_count, 99);
     ck_assert_uint_gt(all.high_count, 200);
-    ck_assert_uint_gt(all.stats.preemptions_priority_total, 20);
+    ck_assert_uint_gt(all.replica.stats.preemptions_priority_total, 20);
     ck_assert_msg((double)beside >= 0.97 * (double)tokens, "%" PRIu64 " tokens, %" PRIu64 " without",
                   beside, tokens);
     ck_assert_msg(high_us <= alone_us + step_us * 5 / 2, "%u us, alone %u, a step %u",
