@@ -164,13 +164,15 @@ void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *p
     }
 }
 
-/* Those that go on need a block each, soon. Of those below one that takes their places somebody
- * gives his up then, as for any block that decode rows lack; but what they lack for the step that
- * is planned they take before anybody starts. */
+/* Those that go on need a block each, soon. Where one waits above others that yield, nobody has one
+ * in reserve: who lacks a block then, above them or below, has that of somebody below who gives way
+ * for it, as for any block that decode rows lack. But what they lack for the step that is planned
+ * they take before anybody starts. */
 static uint32_t soon(const struct sched *sched, const struct seq *seq, uint32_t g)
 {
-    uint32_t yield, below = sched_below(sched, seq, &yield), now = decode_need(sched, g);
-    uint32_t rows = sched->slot_count - (yield > 0 || seq->place_made ? below : 0);
+    uint32_t yield, now = decode_need(sched, g);
+    (void)sched_below(sched, seq, &yield);
+    uint32_t rows = yield > 0 || seq->place_made ? 0 : sched->slot_count;
     return rows > now ? rows : now;
 }
 

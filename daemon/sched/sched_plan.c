@@ -149,10 +149,10 @@ static uint32_t add_chunk(struct builder *b, struct seq *seq, uint32_t least)
         /* Crumbs cost a step's overhead each: rather nothing now and a whole chunk when due. */
         if (q_len < sched_min(sched->chunk_min, bound))
             q_len = 0;
-        /* Who is above others does not wait for theirs as well, but for those let in by a share. */
-        if (seq->priority < b->priority && !seq->low)
-            q_len = 0;
     }
+    /* Who is above others does not wait for theirs as well, but for those let in by a share. */
+    if (seq->priority < b->priority && !seq->low)
+        q_len = 0;
     if (q_len < least)
         q_len = sched_min(least, bound);
     if (q_len == 0)

@@ -24,6 +24,7 @@
 #define LOW_PROMPT 256u
 #define LOW_OUTPUT 256u
 #define FILLED_US 5000000u
+#define BEGINNING_S 6u /* in which memory fills for the first time */
 
 static const struct flood {
     uint32_t weight, prompt, output, batch;
@@ -212,9 +213,9 @@ static uint64_t served(void)
     return sum;
 }
 
-/* Some of the high priority, as they come, beside so many others as there always are, which have
- * filled the memory by then. Returns the tokens of all from then on. */
-static uint64_t play(uint32_t lows, uint32_t seconds, time_us high_every_us)
+/* Some of the high priority, as they come, beside so many others as there always are, from then on.
+ * Returns the tokens of all from then on. */
+static uint64_t play(uint32_t lows, uint32_t seconds, time_us filled_us, time_us high_every_us)
 {
     const struct ask low = {.job = JOB_GENERATE,
                             .count = 16,
@@ -229,7 +230,7 @@ static uint64_t play(uint32_t lows, uint32_t seconds, time_us high_every_us)
                              .first = 1,
                              .whole = true,
                              .priority = 1};
-    time_us begin_us = all.world.now_us, from_us = begin_us + (lows > 0 ? FILLED_US : 0);
+    time_us begin_us = all.world.now_us, from_us = begin_us + filled_us;
     time_us due_us = from_us;
     uint64_t before = 0;
     all.step_count = all.high_count = 0;
@@ -256,6 +257,15 @@ static uint64_t play(uint32_t lows, uint32_t seconds, time_us high_every_us)
     return served() - before;
 }
 
+static time_us play_alone(void)
+{
+    play(0, 20, 0, 200000);
+    ck_assert_uint_gt(all.high_count, 50);
+    time_us us = part_of(all.high_us, all.high_count, 99);
+    play(0, 2, 0, 0); /* until nothing runs */
+    return us;
+}
+
 /* Four times as many wait as there are places, and every twentieth that comes is above them. Its
  * first token is there two and a half of the load's median steps later than it is alone, where slots
  * are short and where memory is, and all together get no fewer tokens than without it. */
@@ -264,17 +274,36 @@ START_TEST(who_is_above_the_load_does_not_wait_for_it)
     if (_i)
         all.replica.slabs_max = 256;
     world_set(&all.world, "priority-max", "1");
-    play(0, 20, 200000);
-    time_us alone_us = part_of(all.high_us, all.high_count, 99);
-    ck_assert_uint_gt(all.high_count, 50);
-    uint64_t tokens = play(4 * SLOTS_OF_LOAD, 25, 0);
-    uint64_t beside = play(4 * SLOTS_OF_LOAD, 25, 60000);
+    time_us alone_us = play_alone();
+    uint64_t tokens = play(4 * SLOTS_OF_LOAD, 25, FILLED_US, 0);
+    uint64_t beside = play(4 * SLOTS_OF_LOAD, 25, FILLED_US, 60000);
     time_us step_us = part_of(all.steps_us, all.step_count, 50);
     time_us high_us = part_of(all.high_us, all.high_count, 99);
     ck_assert_uint_gt(all.high_count, 200);
     ck_assert_uint_gt(all.replica.stats.preemptions_priority_total, 20);
     ck_assert_msg((double)beside >= 0.97 * (double)tokens, "%" PRIu64 " tokens, %" PRIu64 " without",
                   beside, tokens);
+    ck_assert_msg(high_us <= alone_us + step_us * 5 / 2, "%u us, alone %u, a step %u",
+                  (unsigned)high_us, (unsigned)alone_us, (unsigned)step_us);
+}
+END_TEST
+
+/* Nor while the load begins, of which nothing was there before: all that come in its first second,
+ * and 99 of 100 while memory fills. */
+START_TEST(nor_does_it_while_the_load_begins)
+{
+    if (_i % 2)
+        all.replica.slabs_max = 256;
+    all.random = all.replica.random = (uint64_t)_i * 1000003;
+    world_set(&all.world, "priority-max", "1");
+    time_us alone_us = play_alone();
+    play(4 * SLOTS_OF_LOAD, 1, 0, 20000);
+    time_us first_us = part_of(all.high_us, all.high_count, 100);
+    play(4 * SLOTS_OF_LOAD, BEGINNING_S, 0, 60000);
+    time_us step_us = part_of(all.steps_us, all.step_count, 50);
+    time_us high_us = part_of(all.high_us, all.high_count, 99);
+    ck_assert_uint_gt(all.high_count, 70);
+    high_us = first_us > high_us ? first_us : high_us;
     ck_assert_msg(high_us <= alone_us + step_us * 5 / 2, "%u us, alone %u, a step %u",
                   (unsigned)high_us, (unsigned)alone_us, (unsigned)step_us);
 }
@@ -288,6 +317,7 @@ Suite *fair_suite(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, floods_share_by_their_weights_and_the_quiet_one_does_not_wait, 0, 2);
     tcase_add_loop_test(tcase, who_is_above_the_load_does_not_wait_for_it, 0, 2);
+    tcase_add_loop_test(tcase, nor_does_it_while_the_load_begins, 0, 12);
     suite_add_tcase(suite, tcase);
     return suite;
 }

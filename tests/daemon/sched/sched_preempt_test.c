@@ -94,13 +94,15 @@ START_TEST(some_that_come_together_all_start)
     for (int i = 0; i < 4; i++)
         add(20, 60, 0);
     steps(4);
-    uint32_t high = add(24, 3, 1);
-    add(24, 3, 2);
+    uint32_t high = add(24, 3, 1), highest = add(24, 3, 2);
     add(24, 3, 1);
+    ck_assert(rig_submit(&rig));
+    for (uint32_t i = high; i < high + 3; i++) /* whose prompt is not beside one above it */
+        ck_assert((rig_row(&rig, i) != NULL) == (i == highest));
+    gave_way(4, 8 + 4 + 2);
     ck_assert(rig_submit(&rig));
     for (uint32_t i = high; i < high + 3; i++)
         ck_assert_ptr_nonnull(rig_row(&rig, i));
-    gave_way(4, 8 + 4 + 2);
     finish_and_close();
 }
 END_TEST
@@ -244,6 +246,9 @@ START_TEST(a_place_is_free_when_it_was_made_for_nobody)
     ck_assert_uint_eq(rig.stats.preemptions_priority_total, 2);
     ck_assert_uint_eq(rig.seqs[waits]->phase, PHASE_WAITING);
     sched_cancel(&rig.sched, rig.seqs[waits], FINISH_DEADLINE, rig.now_us);
+    while (rig.seqs[high]->phase == PHASE_PREFILL)
+        steps(1);
+    ck_assert_uint_eq(rig.ended[high], 0);
     steps(1);
     ck_assert_uint_ne(rig.seqs[0]->phase, PHASE_WAITING);
     finish_and_close();
@@ -271,24 +276,27 @@ START_TEST(results_of_a_prompt_take_one_place_first)
 }
 END_TEST
 
-/* Beside rows that decode: its step is not made longer by prompts of lower priorities, but for
- * those that a share let in. */
+/* Beside rows that decode, and without: its step is not made longer by prompts of lower priorities,
+ * but for those that a share let in. */
 START_TEST(who_is_above_does_not_wait_for_the_prompts_of_others)
 {
     struct fake_shape shape = rig_shape();
     rig_open(&rig, &shape, 1);
     rig_teach(&rig, 1);
     rig.sched.options.itl_target_us = 1000000;
-    add(20, 60, 0);
-    steps(3);
-    uint32_t low = add(60, 3, _i == 1 ? 1 : 0);
-    rig.seqs[low]->low = _i == 2;
+    const int kind = _i % 3;
+    if (_i < 3) {
+        add(20, 60, 0);
+        steps(3);
+    }
+    uint32_t low = add(60, 3, kind == 1 ? 1 : 0);
+    rig.seqs[low]->low = kind == 2;
     uint32_t high = add(60, 3, 1);
     ck_assert(rig_submit(&rig));
     ck_assert_ptr_nonnull(rig_row(&rig, high));
-    ck_assert((rig_row(&rig, low) != NULL) == (_i > 0));
+    ck_assert((rig_row(&rig, low) != NULL) == (kind > 0));
     ck_assert(rig_submit(&rig));
-    ck_assert(_i > 0 || rig_row(&rig, low) != NULL);
+    ck_assert(kind > 0 || rig_row(&rig, low) != NULL);
     finish_and_close();
 }
 END_TEST
@@ -338,7 +346,7 @@ Suite *sched_preempt_suite(void)
     tcase_add_test(tcase, a_place_is_kept_for_whom_it_was_made);
     tcase_add_test(tcase, a_place_is_free_when_it_was_made_for_nobody);
     tcase_add_test(tcase, results_of_a_prompt_take_one_place_first);
-    tcase_add_loop_test(tcase, who_is_above_does_not_wait_for_the_prompts_of_others, 0, 3);
+    tcase_add_loop_test(tcase, who_is_above_does_not_wait_for_the_prompts_of_others, 0, 6);
     tcase_add_loop_test(tcase, the_next_above_is_in_the_next_step, 0, 4);
     suite_add_tcase(suite, tcase);
     return suite;
