@@ -6,6 +6,7 @@
 
 #include "daemon/api/control.h"
 #include "daemon/api/session.h"
+#include "daemon/request/constraint_cache.h"
 #include "daemon/request/encoder.h"
 #include "daemon/request/request_builder.h"
 #include "daemon/request/request_table.h"
@@ -257,6 +258,7 @@ static int encode(struct submit *submit, const json *text, const json *chat, str
     if (rc)
         return rc;
     encoding->constraint = submit->message.constraint;
+    encoding->salt = constraint_salt(submit->message.params.cache_salt);
     encoding->end = ended;
     encoding->deadline_us = request_deadline(&submit->message.params, submit->arrived_us);
     encoding->sequences = sequences;

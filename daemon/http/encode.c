@@ -1,5 +1,6 @@
 /* The texts of a query on their way to tokens. */
 #include "daemon/http/exchange.h"
+#include "daemon/request/constraint_cache.h"
 #include "daemon/request/request_builder.h"
 #include "daemon/request/server.h"
 
@@ -100,6 +101,7 @@ static int start(struct exchange *exchange, time_us now_us, struct error *error)
     if (rc)
         return rc;
     encoding->constraint = query->constraint;
+    encoding->salt = constraint_salt(query->params.cache_salt);
     encoding->end = ended;
     encoding->sequences = (uint32_t)sequences;
     encoding->errand.admits = admits;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/api_key.h"
 #include "daemon/base/buffer.h"
 #include "daemon/constrain/constraint.h"
 #include "daemon/constrain/structure.h"
@@ -19,6 +20,7 @@ _Static_assert(MESSAGE_CONSTRAINT_STRUCTURE - 1 == CONSTRAINT_STRUCTURE &&
 struct entry {
     struct list link;
     struct constraint_held *held; /* a reference */
+    struct constraint_owner owner;
     enum message_constraint_kind kind;
     size_t length;
     char text[];
@@ -205,17 +207,24 @@ static int vocabulary_of(struct constraint_cache *cache, const struct tokenizer 
     return rc;
 }
 
+uint64_t constraint_salt(const char *salt)
+{
+    return salt ? keys_hash(salt, strlen(salt)) : 0;
+}
+
 /* ---- entries -----------------------------------------------------------------------------------
  */
 
 /* With the lock. */
 static struct constraint_held *find(struct constraint_cache *cache,
-                                    const struct message_constraint *constraint)
+                                    const struct message_constraint *constraint,
+                                    const struct constraint_owner *owner)
 {
     list_each(link, &cache->entries)
     {
         struct entry *entry = container_of(link, struct entry, link);
-        if (entry->kind != constraint->kind || entry->length != constraint->length ||
+        if (entry->owner.user != owner->user || entry->owner.salt != owner->salt ||
+            entry->kind != constraint->kind || entry->length != constraint->length ||
             (entry->length > 0 && memcmp(entry->text, constraint->text, entry->length) != 0))
             continue;
         list_remove(&entry->link);
@@ -226,23 +235,26 @@ static struct constraint_held *find(struct constraint_cache *cache,
 }
 
 static struct constraint_held *look_up(struct constraint_cache *cache,
-                                       const struct message_constraint *constraint)
+                                       const struct message_constraint *constraint,
+                                       const struct constraint_owner *owner)
 {
     pthread_mutex_lock(&cache->lock);
-    struct constraint_held *held = find(cache, constraint);
+    struct constraint_held *held = find(cache, constraint, owner);
     pthread_mutex_unlock(&cache->lock);
     return held;
 }
 
 /* What cannot be kept is used all the same. */
 static void keep(struct constraint_cache *cache, const struct message_constraint *constraint,
-                 struct constraint_held *held)
+                 const struct constraint_owner *owner, struct constraint_held *held)
 {
     struct entry *last = NULL, *entry = malloc(sizeof(*entry) + constraint->length);
     if (!entry)
         return;
-    *entry = (struct entry){
-        .held = constraint_held_take(held), .kind = constraint->kind, .length = constraint->length};
+    *entry = (struct entry){.held = constraint_held_take(held),
+                            .owner = *owner,
+                            .kind = constraint->kind,
+                            .length = constraint->length};
     if (constraint->length > 0)
         memcpy(entry->text, constraint->text, constraint->length);
     pthread_mutex_lock(&cache->lock);
@@ -258,39 +270,41 @@ static void keep(struct constraint_cache *cache, const struct message_constraint
 }
 
 static int compile(struct constraint_cache *cache, const struct vocabulary *vocabulary,
-                   const struct message_constraint *constraint, uint64_t user,
-                   struct constraint_held **ret_held, struct error *error)
+                   const struct message_constraint *constraint,
+                   const struct constraint_owner *owner, struct constraint_held **ret_held,
+                   struct error *error)
 {
     enum constraint_kind kind = (enum constraint_kind)(constraint->kind - 1);
     struct constraint *made;
     int rc = constraint_new(kind, constraint->text, constraint->length, vocabulary, &made, error);
     if (rc)
         return rc;
-    rc = constraint_held_make(made, vocabulary->words, cache->budget, user, ret_held, error);
+    rc = constraint_held_make(made, vocabulary->words, cache->budget, owner->user, ret_held, error);
     if (rc == -ERR_BUSY) { /* what is kept for later makes way */
         forget(cache);
-        rc = constraint_held_make(made, vocabulary->words, cache->budget, user, ret_held, error);
+        rc = constraint_held_make(made, vocabulary->words, cache->budget, owner->user, ret_held,
+                                  error);
     }
     if (rc)
         constraint_free(made);
     else
-        keep(cache, constraint, *ret_held);
+        keep(cache, constraint, owner, *ret_held);
     return rc;
 }
 
 int constraint_cache_get(struct constraint_cache *cache, const struct tokenizer *tokenizer,
-                         const struct gpu_model *model,
-                         const struct message_constraint *constraint, uint64_t user,
-                         struct constraint_held **ret_held, bool *ret_hit, struct error *error)
+                         const struct gpu_model *model, const struct message_constraint *constraint,
+                         const struct constraint_owner *owner, struct constraint_held **ret_held,
+                         bool *ret_hit, struct error *error)
 {
     const struct vocabulary *vocabulary;
     free_dead(cache);
-    struct constraint_held *held = look_up(cache, constraint);
+    struct constraint_held *held = look_up(cache, constraint, owner);
     *ret_hit = held != NULL;
     if (held) {
         *ret_held = held;
         return 0;
     }
     int rc = vocabulary_of(cache, tokenizer, model, &vocabulary, error);
-    return rc ? rc : compile(cache, vocabulary, constraint, user, ret_held, error);
+    return rc ? rc : compile(cache, vocabulary, constraint, owner, ret_held, error);
 }

@@ -133,10 +133,10 @@ static bool constrain(struct encoder *encoding)
         return true;
     if (halt_error(&encoding->errand.task.halt, &encoding->error))
         return false;
-    encoding->refused =
-        constraint_cache_get(model->constraints, encoding->tokenizer, &model->info,
-                             &encoding->constraint, encoding->user->id, &encoding->held,
-                             &encoding->held_before, &encoding->error) != 0;
+    const struct constraint_owner owner = {encoding->user->id, encoding->salt};
+    encoding->refused = constraint_cache_get(model->constraints, encoding->tokenizer, &model->info,
+                                             &encoding->constraint, &owner, &encoding->held,
+                                             &encoding->held_before, &encoding->error) != 0;
     return !encoding->refused;
 }
 

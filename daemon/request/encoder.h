@@ -54,8 +54,9 @@ struct encoder {
     uint32_t text_count;
     /* What is compiled before the texts are read, always off the loop. Borrowed. */
     struct message_constraint constraint;
+    uint64_t salt;                /* constraint_salt(): with whom it is shared */
     struct constraint_held *held; /* owned: what it became */
-    bool held_before;             /* others had asked for the same */
+    bool held_before;             /* they had asked for the same */
     bool refused;                 /* the error is about the constraint */
     size_t bytes; /* of all texts; and, put there before the start, of what they are made from */
     uint64_t counted; /* against input-max */

@@ -397,12 +397,13 @@ static int may_be(const struct query *query, const char *text)
     struct constraint_cache *cache;
     struct constraint_held *held = NULL;
     struct constraint_place place;
+    const struct constraint_owner owner = {0, 0};
     struct error error;
     bool hit;
     ck_assert_int_eq(constraint_cache_make(64u << 20, &cache, &error), 0);
     const struct gpu_model *model = &site.world.server.models[0].info;
     ck_assert_msg(constraint_cache_get(cache, site.model_text.tokenizer, model, &query->constraint,
-                                       0, &held, &hit, &error) == 0,
+                                       &owner, &held, &hit, &error) == 0,
                   "%s: %s", query->constraint.text, error.text);
     constraint_start(held->constraint, &place);
     int rc = constraint_read(held->constraint, &place, text, strlen(text), &error);
@@ -451,6 +452,7 @@ START_TEST(a_special_mark_is_the_only_token_that_begins_a_call)
     struct constraint_held *held = NULL;
     struct constraint_place place;
     struct constraint_allowed allowed;
+    const struct constraint_owner owner = {0, 0};
     struct query query;
     struct error error;
     uint32_t bits[32];
@@ -462,8 +464,8 @@ START_TEST(a_special_mark_is_the_only_token_that_begins_a_call)
     ck_assert_int_eq(query_render(&query, &site.model_text, NULL, &error), 0);
     ck_assert_int_eq(constraint_cache_make(64u << 20, &cache, &error), 0);
     ck_assert_int_eq(constraint_cache_get(cache, site.model_text.tokenizer,
-                                          &site.world.server.models[0].info, &query.constraint, 0,
-                                          &held, &hit, &error),
+                                          &site.world.server.models[0].info, &query.constraint,
+                                          &owner, &held, &hit, &error),
                      0);
     ck_assert_uint_le(held->words, 32);
     constraint_start(held->constraint, &place);

@@ -75,6 +75,26 @@ START_TEST(users_beyond_the_bound_are_one_series)
 }
 END_TEST
 
+/* The figures would tell, and so would the time that it takes. */
+START_TEST(a_constraint_is_compiled_once_for_a_user_and_no_other)
+{
+    static const char plain[] = "{\"prompt\":\"A\",\"max_tokens\":1,"
+                                "\"structured_outputs\":{\"regex\":\"[A-Z]*\"}}",
+                      salted[] = "{\"prompt\":\"A\",\"max_tokens\":1,\"cache_salt\":\"s\","
+                                 "\"structured_outputs\":{\"regex\":\"[A-Z]*\"}}";
+    complete_as(7, plain);
+    complete_as(8, plain);
+    complete_as(7, salted);
+    complete_as(8, salted);
+    expect("sluice_constraints_total 4");
+    expect("sluice_constraints_kept_total 0");
+    complete_as(7, plain);
+    complete_as(8, salted);
+    expect("sluice_constraints_total 4");
+    expect("sluice_constraints_kept_total 2");
+}
+END_TEST
+
 START_TEST(with_no_users_there_is_one_series)
 {
     world_set(&site.world, "metrics-users", "0");
@@ -91,6 +111,7 @@ Suite *users_suite(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, figures_are_told_by_user_and_stay_when_it_goes);
     tcase_add_test(tests, users_beyond_the_bound_are_one_series);
+    tcase_add_test(tests, a_constraint_is_compiled_once_for_a_user_and_no_other);
     tcase_add_test(tests, with_no_users_there_is_one_series);
     suite_add_tcase(suite, tests);
     return suite;

@@ -36,15 +36,25 @@ static void end(void)
     tokenizer_free(tokenizer);
 }
 
-static struct constraint_held *get(enum message_constraint_kind kind, const char *text, bool hit)
+static const struct constraint_owner someone = {7, 0};
+
+static struct constraint_held *get_for(const struct constraint_owner *owner,
+                                       enum message_constraint_kind kind, const char *text,
+                                       bool hit)
 {
     const struct message_constraint constraint = {kind, text, text ? strlen(text) : 0};
     struct constraint_held *held;
     bool was;
-    int rc = constraint_cache_get(cache, tokenizer, &model, &constraint, 7, &held, &was, &error);
+    int rc =
+        constraint_cache_get(cache, tokenizer, &model, &constraint, owner, &held, &was, &error);
     ck_assert_msg(rc == 0, "%s", error.text);
     ck_assert_int_eq(was, hit);
     return held;
+}
+
+static struct constraint_held *get(enum message_constraint_kind kind, const char *text, bool hit)
+{
+    return get_for(&someone, kind, text, hit);
 }
 
 START_TEST(the_last_are_kept_and_who_holds_one_keeps_it)
@@ -73,6 +83,32 @@ START_TEST(the_last_are_kept_and_who_holds_one_keeps_it)
     constraint_cache_put(cache, first);
     constraint_cache_put(cache, get(MESSAGE_CONSTRAINT_PATTERN, "a{1,3}", false));
     constraint_cache_put(cache, NULL);
+    end();
+}
+END_TEST
+
+/* Whether it was there would tell one what another has asked for. */
+START_TEST(nobody_finds_what_another_has_asked_for)
+{
+    const struct constraint_owner another = {8, 0}, salted = {7, constraint_salt("s")},
+                                  other_salt = {7, constraint_salt("t")},
+                                  another_salted = {8, constraint_salt("s")};
+    const struct constraint_owner *owners[] = {&someone, &another, &salted, &other_salt,
+                                               &another_salted};
+    struct constraint_held *held[5];
+    begin(PLENTY);
+    for (size_t i = 0; i < 5; i++) {
+        held[i] = get_for(owners[i], MESSAGE_CONSTRAINT_PATTERN, "a{1,3}", false);
+        for (size_t j = 0; j < i; j++)
+            ck_assert_ptr_ne(held[i], held[j]);
+    }
+    for (size_t i = 0; i < 5; i++) {
+        struct constraint_held *again =
+            get_for(owners[i], MESSAGE_CONSTRAINT_PATTERN, "a{1,3}", true);
+        ck_assert_ptr_eq(again, held[i]);
+        constraint_cache_put(cache, again);
+        constraint_cache_put(cache, held[i]);
+    }
     end();
 }
 END_TEST
@@ -111,8 +147,8 @@ START_TEST(what_is_refused_is_not_kept)
         for (int twice = 0; twice < 2; twice++) {
             struct constraint_held *held = NULL;
             bool hit = true;
-            ck_assert_int_lt(constraint_cache_get(cache, tokenizer, &model, &bad[i], 7, &held,
-                                                  &hit, &error),
+            ck_assert_int_lt(constraint_cache_get(cache, tokenizer, &model, &bad[i], &someone,
+                                                  &held, &hit, &error),
                              0);
             ck_assert(!hit && !held && error.text[0]);
         }
@@ -129,7 +165,8 @@ static int get_as(uint64_t user, unsigned number, struct constraint_held **ret_h
     int length = snprintf(text, sizeof(text), "b{1,%u}", number);
     const struct message_constraint constraint = {MESSAGE_CONSTRAINT_PATTERN, text,
                                                   (size_t)length};
-    return constraint_cache_get(cache, tokenizer, &model, &constraint, user, ret_held, &hit,
+    const struct constraint_owner owner = {user, 0};
+    return constraint_cache_get(cache, tokenizer, &model, &constraint, &owner, ret_held, &hit,
                                 &error);
 }
 
@@ -188,6 +225,7 @@ Suite *constraint_cache_suite(void)
     Suite *suite = suite_create("constraint_cache");
     TCase *tcase = tcase_create("constraint_cache");
     tcase_add_test(tcase, the_last_are_kept_and_who_holds_one_keeps_it);
+    tcase_add_test(tcase, nobody_finds_what_another_has_asked_for);
     tcase_add_test(tcase, an_end_token_is_no_text);
     tcase_add_test(tcase, what_is_refused_is_not_kept);
     tcase_add_test(tcase, a_user_has_half_of_what_constraints_may_take);
