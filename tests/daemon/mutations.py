@@ -1,0 +1,166 @@
+"""Mistakes that the prefix cache, the host tier and the salts could have, each made in a copy of the tree, one at a
+time: a test must fail, and does not where nothing was changed.
+
+    mutations.py BUILD [WORD...]   builds each beside BUILD and runs its tests; only those with the words in their name
+    mutations.py --match           whether all of them still fit the sources, for ctest; builds nothing
+
+Exit code 1: one was not seen, or does not fit any more.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import typing
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+REPLICA, SERVER, HTTP = "daemon/test_replica", "daemon/test_server", "http/test_http"
+CACHE, TIER = (REPLICA, "sched, prefix cache"), (REPLICA, "sched, host tier")
+TIMING, NAMES = (HTTP, "timing"), (SERVER, "prefix cache")
+BUILT = ".build/dev"  # in the copy, by its preset
+SECONDS = 600
+
+
+class Mutation(typing.NamedTuple):
+    what: str
+    file: str
+    changes: list  # (text, text in its place), each once in the file
+    tests: list    # each must fail
+
+
+MUTATIONS = [
+    Mutation("a hash without the salt", "daemon/base/prefix_key.c",
+             [("    siphash_add(&hash, salt, length);\n", "    (void)salt;\n")], [NAMES, TIMING]),
+    Mutation("a salt that is a user's name finds what is the user's", "daemon/base/prefix_key.c",
+             [("adapter, kind, length", "adapter, 0 * kind, length")], [NAMES, TIMING]),
+    Mutation("whom a router does not name share", "daemon/request/request_builder.c",
+             [("(sink->many && !params->cache_salt)", "(sink->many && false)")], [TIMING, (HTTP, "access")]),
+    Mutation("constraints of another user are found", "daemon/request/constraint_cache.c",
+             [("entry->owner.user != owner->user || ", "")], [(SERVER, "constraint_cache"), (HTTP, "users")]),
+    Mutation("a shared block is moved for one owner only", "daemon/sched/sched_memory.c",
+             [("            patch(sched, step, seq, g, index, move->to);\n            patched++;",
+               "            if (patched++ < 2)\n                patch(sched, step, seq, g, index, move->to);")], [CACHE]),
+    Mutation("a block is moved, and the cache has the old one", "daemon/sched/cache.c",
+             [("    *block_at(cache, node, group) = to;\n    return true;", "    return true;")], [CACHE]),
+    Mutation("a hit lacks a window's block", "daemon/sched/cache.c",
+             [("there = fit_window(cache, g, there, ret_node);",
+               "there = cache->kv->group[g].window ? there : fit_window(cache, g, there, ret_node);")], [CACHE]),
+    Mutation("a window's block is not copied back", "daemon/sched/sched_fetch.c",
+             [("                lacks[g] = i + 1;", "                lacks[g] = 0;")], [TIER]),
+    Mutation("a block of an old load is found after a reload", "daemon/request/server.c",
+             [("served->load = ++server->loads;", "served->load = 1;")], [NAMES]),
+    Mutation("a block of an old load is found after a sleep", "daemon/request/model_sleep.c",
+             [("model->load = ++server->loads;", "model->load += 0;")], [(SERVER, "sleep")]),
+    Mutation("a block of an adapter is found by the next of its name", "daemon/adapters/served_adapters.c",
+             [(".load = ++served->loads", ".load = 1")], [NAMES, (HTTP, "adapters")]),
+    Mutation("a hit leaves nothing to compute", "daemon/sched/sched_cache.c",
+             [("    uint32_t blocks = (seq->prefill_len - 1) / sched->kv.block_tokens;\n    uint32_t appends",
+               "    uint32_t blocks = seq->prefill_len / sched->kv.block_tokens;\n    uint32_t appends")], [CACHE]),
+    Mutation("a shared block is written", "daemon/sched/sched_cache.c",
+             [("step, seq, hit * sched->kv.block_tokens);", "step, seq, hit * sched->kv.block_tokens - 1);")], [CACHE]),
+    Mutation("a block is freed while a copy reads it", "daemon/sched/sched_tier.c",
+             [("        kv_share(&sched->kv, g, block);\n", ""),
+              ("        kv_retire(&sched->kv, copies->copies[i].group, copies->copies[i].block, 0);\n",
+               "        (void)sched;\n")], [TIER]),
+    Mutation("a block is freed while a copy writes it", "daemon/sched/sched_fetch.c",
+             [("        cache_keep(&sched->cache, node, g, block);\n",
+               "        cache_keep(&sched->cache, node, g, block);\n        kv_retire(&sched->kv, g, block, 0);\n"),
+              ("    for (uint32_t i = 0; i < copies->plan.count; i++)\n"
+               "        kv_retire(&sched->kv, copies->copies[i].group, copies->copies[i].block, 0);\n", "")], [TIER]),
+    Mutation("a block is moved while a copy reads it", "daemon/sched/sched_memory.c",
+             [("sched->slabs_due_count > 0 || sched_copies_in_flight(sched) > 0)", "sched->slabs_due_count > 0)")], [TIER]),
+    Mutation("host memory is found before its copy has ended", "daemon/sched/sched_tier.c",
+             [("    return copies->plan.count > 0 ? &copies->plan : NULL;\n",
+               "    for (uint32_t i = 0; way == GPU_TO_HOST && i < copies->count; i++)\n"
+               "        tier_put_ended(&sched->tier, copies->copied[i].tier, true);\n"
+               "    return copies->plan.count > 0 ? &copies->plan : NULL;\n"),
+              ("        tier_put_ended(&sched->tier, copies->copied[i].tier, good);\n", "        (void)good;\n")], [TIER]),
+]
+
+
+def mutate(root, mutation):
+    """The file as it was, and as it is to be; the second is None where something does not fit."""
+    text = (root / mutation.file).read_text()
+    changed = text
+    for before, after in mutation.changes:
+        if text.count(before) != 1:
+            print(f"{mutation.file} has no longer one place for '{mutation.what}': {before.strip()}")
+            return text, None
+        changed = changed.replace(before, after)
+    return text, changed
+
+
+def copy_tree(to):
+    """The tracked files; what is built there already stays."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+    for name in names.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name)
+
+
+def build(tree, tests):
+    targets = sorted({pathlib.Path(program).name for program, _ in tests})
+    return subprocess.run(["cmake", "--build", tree / BUILT, "--target", *targets], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+
+
+def fails(tree, program, suite):
+    environment = dict(os.environ, CK_RUN_SUITE=suite)
+    try:
+        done = subprocess.run([tree / BUILT / "tests" / program], cwd=tree, env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return True
+    if done.returncode == 77:
+        raise SystemExit(f"{program} has no suite '{suite}'")
+    return done.returncode != 0
+
+
+def is_seen(tree, mutation):
+    text, changed = mutate(tree, mutation)
+    if changed is None:
+        return False
+    (tree / mutation.file).write_text(changed)
+    try:
+        made = build(tree, mutation.tests)
+        if made.returncode:
+            print(made.stdout[-2000:])
+            return False
+        unseen = [test for test in mutation.tests if not fails(tree, *test)]
+    finally:
+        (tree / mutation.file).write_text(text)
+    for program, suite in unseen:
+        print(f"not seen by {program}, {suite}: {mutation.what}")
+    return not unseen
+
+
+def main(arguments):
+    if arguments == ["--match"]:
+        return all([mutate(ROOT, mutation)[1] is not None for mutation in MUTATIONS])
+    if not arguments or arguments[0].startswith("-"):
+        print(__doc__)
+        raise SystemExit(2)
+    tree, words = pathlib.Path(arguments[0]).resolve() / "mutated", arguments[1:]
+    chosen = [mutation for mutation in MUTATIONS if all(word in mutation.what for word in words)]
+    copy_tree(tree)
+    subprocess.run(["cmake", "--preset", "dev", "-G", "Ninja"], cwd=tree, stdout=subprocess.DEVNULL, check=True)
+    tests = sorted({test for mutation in chosen for test in mutation.tests})
+    made = build(tree, tests)
+    if made.returncode:
+        raise SystemExit(made.stdout[-2000:])
+    wrong = [test for test in tests if fails(tree, *test)]
+    if wrong:
+        raise SystemExit(f"fails with nothing changed: {wrong}")
+    seen = 0
+    for mutation in chosen:
+        good = is_seen(tree, mutation)
+        seen += good
+        print(f"{'seen' if good else 'NOT SEEN'}: {mutation.what}", flush=True)
+    print(f"{seen} of {len(chosen)} seen")
+    return seen == len(chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if main(sys.argv[1:]) else 1)
