@@ -103,7 +103,7 @@ cannot be used.
 starts the daemon with its first client,
 .B systemctl enable \-\-now sluiced
 with the machine. Both serve /run/sluice/sluice.sock to members of group sluice. It is ready when a first request of
-its own was answered, and is killed and started again when a step makes no progress. A second daemon is
+its own was answered, and is killed and started again when a step, or a model that sleeps or wakes, makes no progress. A second daemon is
 .BI sluiced@ NAME
 with /etc/sluice/\fINAME\fR.conf and /run/sluice/\fINAME\fR.sock. HTTP is served on /run/sluice/http.sock, too, and to callers with a key of
 api\-key\-file on 127.0.0.1:8000 once sluiced\-tcp.socket is enabled and the service is started again, /metrics on 127.0.0.1:9464 with

@@ -10,22 +10,13 @@
 /* ---- health and model --------------------------------------------------------------------------
  */
 
-static bool healthy(const struct server *server, time_us now_us)
-{
-    for (uint32_t i = 0; i < server->replica_count; i++)
-        if (!server->replicas[i]->api->healthy(server->replicas[i], now_us))
-            return false;
-    const struct replica *jobs = server->jobs.replica;
-    return !jobs || jobs->api->healthy(jobs, now_us);
-}
-
 const char *status_word(const struct server *server, time_us now_us)
 {
     if (server->phase == SERVER_FAILED)
         return server->failure.code == ERR_DRAINING ? "draining" : "failed";
     if (server->phase == SERVER_LOADING)
         return "loading";
-    if (!healthy(server, now_us))
+    if (!server_healthy(server, now_us))
         return "stuck";
     return server->phase == SERVER_DRAINING || server->leaving ? "draining" : "ok";
 }
@@ -51,7 +42,8 @@ bool status_ready(const struct server *server, time_us now_us)
     return strcmp(status_word(server, now_us), "ok") == 0;
 }
 
-/* All that are served, by what they are called first; and those that are not on their devices. */
+/* All that are served, by what they are called first; those that are not on their devices; and of
+ * these whose last waking was refused. */
 static void put_names(const struct server *server, struct json_writer *writer)
 {
     json_open(writer, "models", '[');
@@ -61,6 +53,11 @@ static void put_names(const struct server *server, struct json_writer *writer)
     json_open(writer, "asleep", '[');
     for (uint32_t i = 0; i < server->model_count; i++)
         if (server->models[i].sleep.state != MODEL_AWAKE)
+            json_put_text(writer, NULL, server->models[i].info.id);
+    json_close(writer, ']');
+    json_open(writer, "failing", '[');
+    for (uint32_t i = 0; i < server->model_count; i++)
+        if (server->models[i].sleep.failing)
             json_put_text(writer, NULL, server->models[i].info.id);
     json_close(writer, ']');
 }

@@ -27,12 +27,70 @@ static bool wants_waking(const struct served_model *model)
     return model->waiting.level_bits != 0;
 }
 
+/* ---- on its way --------------------------------------------------------------------------------
+ */
+
+static bool is_on_its_way(const struct model_sleep *sleep)
+{
+    return sleep->state == MODEL_FALLING || sleep->state == MODEL_WAKING;
+}
+
+bool model_sleep_stalled(const struct server *server)
+{
+    for (uint32_t i = 0; i < server->model_count; i++)
+        if (server->models[i].sleep.stalled)
+            return true;
+    return false;
+}
+
+/* It changes while weights come, from files or host memory, and while they are kept there. */
+static uint64_t how_far(const struct served_model *model)
+{
+    uint64_t far = 0;
+    for (uint32_t i = 0; i < model->replica_count; i++) {
+        const struct replica *replica = model->replicas[i];
+        struct gpu_memory memory;
+        replica->api->memory(replica, 0, &memory);
+        far += replica->api->progress(replica) + memory.kept_pinned + memory.kept_mapped;
+    }
+    return far;
+}
+
+static void begin_way(const struct server *server, struct served_model *model,
+                      enum model_state state)
+{
+    model->sleep.state = state;
+    model->sleep.moved = how_far(model);
+    model->sleep.moved_us = server->turn_us;
+}
+
+static void end_way(struct served_model *model, enum model_state state)
+{
+    model->sleep.state = state;
+    model->sleep.stalled = false;
+}
+
+static void tend_way(struct served_model *model, time_us now_us)
+{
+    struct model_sleep *sleep = &model->sleep;
+    uint64_t moved = how_far(model);
+    if (moved != sleep->moved) {
+        sleep->moved = moved;
+        sleep->moved_us = now_us;
+        sleep->stalled = false;
+    } else if (!sleep->stalled && now_us >= sleep->moved_us + MODEL_STALL_US) {
+        sleep->stalled = true;
+        log_line(LOG_ERROR, "model", "%s is %s without progress for %u s: the daemon is stuck",
+                 model->info.id, model_sleep_word(model), MODEL_STALL_US / 1000000u);
+    }
+}
+
 /* ---- down --------------------------------------------------------------------------------------
  */
 
 static void fall(struct server *server, struct served_model *model, const char *why)
 {
-    model->sleep.state = MODEL_FALLING;
+    begin_way(server, model, MODEL_FALLING);
     model->sleep.asked = false;
     log_line(LOG_NOTICE, "model", "%s falls asleep: %s", model->info.id, why);
     server->sleep_api->sleep(server->sleep_context, model->number);
@@ -125,7 +183,7 @@ static bool is_refused_for_good(const struct server *server, const struct served
 
 static void wake(struct server *server, struct served_model *model)
 {
-    model->sleep.state = MODEL_WAKING;
+    begin_way(server, model, MODEL_WAKING);
     model->sleep.gave = 0;
     log_line(LOG_NOTICE, "model", "%s wakes: %" PRIu64 " sequences wait", model->info.id,
              model->waiting.count);
@@ -235,6 +293,8 @@ void model_sleep_turn(struct server *server, time_us now_us)
             fall(server, model, "another needs its memory");
         else if (sleep->state == MODEL_ASLEEP)
             tend_asleep(server, model, now_us);
+        else if (is_on_its_way(sleep))
+            tend_way(model, now_us);
         if (sleep->state == MODEL_ASLEEP && lacks_memory(sleep) && wants_waking(model))
             make_way(server, model, now_us);
     }
@@ -265,6 +325,8 @@ time_us model_sleep_due(const struct server *server)
         const struct model_sleep *sleep = &model->sleep;
         if (sleep->state == MODEL_AWAKE && sleep->after_us && is_idle(model) && !sleep->lasting)
             earlier(&due_us, sleep->used_us + sleep->after_us);
+        if (is_on_its_way(sleep) && !sleep->stalled)
+            earlier(&due_us, sleep->moved_us + MODEL_STALL_US);
         if (sleep->state != MODEL_ASLEEP || !wants_waking(model))
             continue;
         if (may_try(server, model))
@@ -306,7 +368,7 @@ void model_slept(struct server *server, uint32_t number, time_us now_us)
 {
     struct served_model *model = &server->models[number];
     (void)now_us;
-    model->sleep.state = MODEL_ASLEEP;
+    end_way(model, MODEL_ASLEEP);
     model->sleep.sleeps_total++;
     log_line(LOG_NOTICE, "model", "%s is asleep", model->info.id);
     for (uint32_t i = 0; i < server->model_count; i++) /* there is memory now */
@@ -340,7 +402,8 @@ void model_wake_refused(struct server *server, uint32_t number, const struct err
     struct served_model *model = &server->models[number];
     struct model_sleep *sleep = &model->sleep;
     uint64_t wait_us = MODEL_WAKE_RETRY_US << (sleep->tries < 5 ? sleep->tries : 5);
-    sleep->state = MODEL_ASLEEP;
+    end_way(model, MODEL_ASLEEP);
+    sleep->failing = true;
     sleep->refusal = *error;
     sleep->refusal.retry_after_ms = 1000;
     if (!may_pass(error->code)) {

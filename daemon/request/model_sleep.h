@@ -20,6 +20,9 @@
  * hold the memory it is asked for again, less and less often, and after MODEL_WAKE_MOST_US what
  * waits is refused with the reason.
  *
+ * Who wakes or falls asleep may take long, but not without progress: after MODEL_STALL_US of that
+ * the daemon is stuck, as by a step that does not end.
+ *
  * loop thread
  */
 #pragma once
@@ -33,6 +36,7 @@
 #define MODEL_WAKE_RETRY_US 200000u /* after a refusal; then twice as long each time */
 #define MODEL_WAKE_RETRY_MOST_US 5000000u
 #define MODEL_WAKE_MOST_US 30000000u
+#define MODEL_STALL_US 120000000u
 
 struct served_model;
 struct server;
@@ -53,6 +57,10 @@ struct model_sleep {
     uint32_t tries;       /* that were refused */
     uint32_t gave;        /* the number and 1 of the model that it made way for; 0: none */
     struct error refusal; /* the last one's reason */
+    bool failing;         /* its last waking was refused */
+    uint64_t moved;       /* while it wakes or falls: how far it has come, by some measure; */
+    time_us moved_us;     /* since when it is there; */
+    bool stalled;         /* that is for too long */
     uint64_t sleeps_total, wakes_total;
 };
 
@@ -64,6 +72,8 @@ struct sleep_api {
 
 /* "awake", "falling asleep" (also while it rests), "asleep" or "waking". */
 const char *model_sleep_word(const struct served_model *model);
+/* One of them makes no progress on its way up or down. */
+bool model_sleep_stalled(const struct server *server);
 /* Once a turn, before sequences are sent. */
 void model_sleep_turn(struct server *server, time_us now_us);
 /* When it is due by itself; 0: never. */

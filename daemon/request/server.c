@@ -269,6 +269,15 @@ void server_reload(struct server *server, const struct options *options)
     limits_from_options(server);
 }
 
+bool server_healthy(const struct server *server, time_us now_us)
+{
+    for (uint32_t i = 0; i < server->replica_count; i++)
+        if (!server->replicas[i]->api->healthy(server->replicas[i], now_us))
+            return false;
+    const struct replica *jobs = server->jobs.replica;
+    return !model_sleep_stalled(server) && (!jobs || jobs->api->healthy(jobs, now_us));
+}
+
 /* What waits here, at the pace of late. */
 static double queue_us(const struct server *server)
 {

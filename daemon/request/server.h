@@ -174,6 +174,8 @@ void server_fail(struct server *server, const struct error *error, time_us now_u
 /* Cancels all that is live: the time for draining is over. */
 void server_cancel_all(struct server *server, time_us now_us);
 void server_reload(struct server *server, const struct options *options);
+/* False where only a new process helps: a device failed or is stuck, or a model on its way there. */
+bool server_healthy(const struct server *server, time_us now_us);
 
 /* ---- between the files of the server ----------------------------------------------------------
  */

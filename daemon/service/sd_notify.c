@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define STATE_MAX 512
+#define STATE_MAX 640
 #define OWED_MAX 4 /* the manager had stopped reading long before */
 
 static struct sockaddr_un address;

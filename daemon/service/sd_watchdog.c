@@ -8,35 +8,42 @@
 #include "protocol/base/log.h"
 
 #define LOADING_PULSE_MS 5000u
-#define LOADING_STALL_US 120000000u /* without progress for so long, no more time is asked for */
-#define STATUS_MAX 400
+#define STATUS_MAX 600
 #define OWED_PULSE_MS 100u /* while the manager takes no word that it waits for */
-
-static bool healthy(const struct event_loop *loop, time_us now_us)
-{
-    for (uint32_t i = 0; i < loop->replica_count; i++)
-        if (!loop->replicas[i]->base.api->healthy(&loop->replicas[i]->base, now_us))
-            return false;
-    const struct replica *jobs = loop->server.jobs.replica;
-    return !jobs || jobs->api->healthy(jobs, now_us);
-}
 
 static const char *served(const struct server *server)
 {
     return server_has_model(server) ? server->models[0].info.id : "programs";
 }
 
+/* How many are not on their devices, and of these could not be brought there; "" where all are. */
+static void sleep_text(const struct server *server, char *text, size_t size)
+{
+    uint32_t asleep = 0, failing = 0;
+    char failed[64] = "";
+    for (uint32_t i = 0; i < server->model_count; i++) {
+        asleep += server->models[i].sleep.state != MODEL_AWAKE;
+        failing += server->models[i].sleep.failing;
+    }
+    if (failing)
+        snprintf(failed, sizeof(failed), ", %u could not wake, see the log", failing);
+    text[0] = '\0';
+    if (asleep)
+        snprintf(text, size, "; %u of %u models asleep%s", asleep, server->model_count, failed);
+}
+
 /* What `systemctl status` shows. */
 static const char *status_text(const struct event_loop *loop, char *text, size_t size)
 {
     const struct server *server = &loop->server;
-    char more[32] = "";
+    char more[32] = "", asleep[128];
     if (server->model_count > 1)
         snprintf(more, sizeof(more), " and %u more", server->model_count - 1);
+    sleep_text(server, asleep, sizeof(asleep));
     snprintf(text, size,
-             "Serving %.128s%s on %.128s: %" PRIu64 " sequences, %" PRIu64 " of them waiting%s",
+             "Serving %.128s%s on %.128s: %" PRIu64 " sequences, %" PRIu64 " of them waiting%s%s",
              served(server), more, server->device, server->live_sequences,
-             server_waiting(server) + server->jobs.waiting.count,
+             server_waiting(server) + server->jobs.waiting.count, asleep,
              loop->reload_failed ? "; the last reload failed, see the log" : "");
     return text;
 }
@@ -53,7 +60,7 @@ static void tell_loading(struct event_loop *loop, time_us now_us)
         loop->loading_progress = progress;
         loop->loading_moved_us = now_us;
     }
-    if (now_us - loop->loading_moved_us < LOADING_STALL_US)
+    if (now_us - loop->loading_moved_us < MODEL_STALL_US) /* then no more time is asked for */
         sd_notify_send("EXTEND_TIMEOUT_USEC=%u\nSTATUS=Loading the model, %u %%",
                        4 * LOADING_PULSE_MS * 1000u, progress / 10);
     else
@@ -64,11 +71,13 @@ static void tell_loading(struct event_loop *loop, time_us now_us)
 static void feed_watchdog(struct event_loop *loop, time_us now_us)
 {
     char text[STATUS_MAX];
-    if (!healthy(loop, now_us)) {
+    if (!server_healthy(&loop->server, now_us)) {
+        const char *what =
+            model_sleep_stalled(&loop->server) ? "A model that sleeps or wakes" : "A step";
         if (!loop->told_stuck) {
-            log_line(LOG_ERROR, "device",
-                     "a step makes no progress: the watchdog is no longer fed");
-            sd_notify_send("STATUS=A step makes no progress");
+            log_line(LOG_ERROR, "device", "%s makes no progress: the watchdog is no longer fed",
+                     what);
+            sd_notify_send("STATUS=%s makes no progress", what);
         }
         loop->told_stuck = true;
         return;

@@ -19,6 +19,7 @@ int main(int argc, char **argv)
     srunner_add_suite(runner, access_suite());
     srunner_add_suite(runner, chat_ask_suite());
     srunner_add_suite(runner, fields_suite());
+    srunner_add_suite(runner, health_suite());
     srunner_add_suite(runner, adapters_suite());
     srunner_add_suite(runner, models_suite());
     srunner_add_suite(runner, names_suite());

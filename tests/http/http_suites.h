@@ -10,6 +10,7 @@ Suite *entry_suite(void);
 Suite *exchange_suite(void);
 Suite *fields_suite(void);
 Suite *framing_suite(void);
+Suite *health_suite(void);
 Suite *adapters_suite(void);
 Suite *metrics_suite(void);
 Suite *models_suite(void);

@@ -140,15 +140,13 @@ static int adapter_load(struct replica *replica, uint32_t number, const struct g
 
 static uint32_t progress(const struct replica *replica)
 {
-    (void)replica;
-    return 250;
+    return of(replica)->progress;
 }
 
 static bool healthy(const struct replica *replica, time_us now_us)
 {
-    (void)replica;
     (void)now_us;
-    return true;
+    return !of(replica)->stuck;
 }
 
 static const struct replica_api replica_api = {.room = room,
@@ -249,6 +247,7 @@ static void make_replica(struct world *world, struct world_replica *replica)
     replica->base.api = &replica_api;
     replica->base.rank_count = 1;
     replica->room = WORLD_HELD_MAX;
+    replica->progress = 250;
     replica->world = world;
 }
 

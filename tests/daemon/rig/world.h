@@ -35,6 +35,8 @@ struct world_replica {
     char directory[64];
     bool adapter_fails;
     bool lack;                /* the device refused it memory */
+    bool stuck;               /* it says that a step does not end */
+    uint32_t progress;        /* of its loading */
     uint32_t yields;          /* how often it was told that another lacks some */
     bool silent_stats, asked; /* never answers ask_stats; and did not */
 };

@@ -171,6 +171,47 @@ START_TEST(a_stuck_device_leaves_the_watchdog_unfed)
 }
 END_TEST
 
+/* Asleep, waking and unable to: none is an illness, and the status says so. */
+START_TEST(models_that_sleep_and_wake_and_cannot_are_told_and_the_watchdog_is_fed)
+{
+    char here[2048], from[2200], link[112], model[160];
+    struct frame frame;
+    ck_assert_ptr_nonnull(getcwd(here, sizeof(here)));
+    snprintf(from, sizeof(from), "%s/deploy/demo-model", here);
+    snprintf(link, sizeof(link), "%s/model", spawn.directory);
+    snprintf(model, sizeof(model), "demo=%s", link);
+    ck_assert_int_eq(symlink(from, link), 0);
+    const char *const arguments[] = {"--model", "null=synthetic:null", "--model", model,
+                                     "--device", "cpu", NULL};
+    manager_open();
+    const char *const environment[] = {manager.variable, "WATCHDOG_USEC=400000", NULL};
+    spawn_start(&spawn, arguments, environment);
+    const char *at = manager_await(manager.all, "READY=1\nSTATUS=Serving null and 1 more on ");
+    at = manager_await(at, "waiting\n");
+    wire_open(&wire, &spawn);
+    wire_control(&wire, FRAME_MODEL, "{\"model\":\"demo\",\"sleep\":true}");
+    at = manager_await(at, "WATCHDOG=1\nSTATUS=Serving null and 1 more on ");
+    at = manager_await(at, "waiting; 1 of 2 models asleep\n");
+    unlink(link);
+    wire_control(&wire, FRAME_MODEL, "{\"model\":\"demo\",\"sleep\":false}");
+    at = manager_await(at, "waiting; 1 of 2 models asleep, 1 could not wake, see the log\n");
+    ck_assert(spawn_logs(&spawn, "demo cannot wake, and 0 sequences are refused: "));
+    wire_control(&wire, FRAME_HEALTH, "");
+    wire_find(&wire, FRAME_HEALTH, &frame);
+    ck_assert_ptr_nonnull(memmem(frame.head, frame.head_length, "\"status\":\"ok\"", 13));
+    ck_assert_ptr_nonnull(memmem(frame.head, frame.head_length, "\"failing\":[\"demo\"]", 18));
+    ck_assert_int_eq(symlink(from, link), 0);
+    wire_control(&wire, FRAME_MODEL, "{\"model\":\"demo\",\"sleep\":false}");
+    at = manager_await(at, "waiting\n"); /* it is awake again */
+    wire_close(&wire);
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    ck_assert_ptr_null(strstr(manager.all, "makes no progress"));
+    unlink(link);
+    manager_close();
+}
+END_TEST
+
 START_TEST(a_device_that_fails_its_first_request_is_never_ready)
 {
     manager_open();
@@ -194,6 +235,7 @@ Suite *manager_suite(void)
     tcase_add_test(tcase, the_service_manager_is_told_in_order);
     tcase_add_test(tcase, a_word_that_the_service_manager_waits_for_is_not_lost);
     tcase_add_test(tcase, a_stuck_device_leaves_the_watchdog_unfed);
+    tcase_add_test(tcase, models_that_sleep_and_wake_and_cannot_are_told_and_the_watchdog_is_fed);
     tcase_add_test(tcase, a_device_that_fails_its_first_request_is_never_ready);
     suite_add_tcase(suite, tcase);
     return suite;
