@@ -186,6 +186,7 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     adapter_names_give(&host->adapters, host->adapters_given);
     set(host, "tp", setup->tp, "");
     set(host, "pp", setup->pp, "");
+    set_word(host, "ep", setup->ep ? "yes" : "no");
     draw_memory(host, setup, block_bytes_of(host));
     completion_init(&host->completions, wake, host);
     if (server_init(&host->server, host->options, &host->completions, scene->random, scene->now_us,

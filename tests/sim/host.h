@@ -21,6 +21,7 @@
 struct host_setup {
     const char *model, *adapters;
     uint32_t replicas, tp, pp;
+    bool ep;
     uint32_t context_max;
     bool tight; /* KV and memory are short, by limits of the daemon's own */
     bool flood; /* somebody asks for much at the highest priority: shares are large */

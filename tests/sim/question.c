@@ -249,6 +249,7 @@ static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *
                                         .adapters = adapters,
                                         .adapter_count = questions->adapters.count,
                                         .tp = questions->tp,
+                                        .ep = questions->ep,
                                         .pp = 1,
                                         .depth = 1,
                                         .slots_max = 8,
@@ -290,6 +291,7 @@ int questions_make(struct questions *questions, const struct question_model *mod
     if (rc)
         return rc;
     questions->tp = model->tp;
+    questions->ep = model->ep;
     snprintf(questions->model, sizeof(questions->model), "%s", model->model);
     questions->null = strcmp(model->model, "synthetic:null") == 0;
     questions->texts = strncmp(model->model, "synthetic:", 10) == 0;

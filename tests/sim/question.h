@@ -46,6 +46,7 @@ struct questions {
     bool null;  /* answered by the rule */
     bool texts; /* the model takes and gives them */
     uint32_t tp; /* devices that each layer is shared by: other bits than alone, unlike stages */
+    bool ep;     /* by whole experts */
     uint32_t vocab, hidden, context_max;
     uint32_t count;
     struct question *question;
@@ -54,6 +55,7 @@ struct questions {
 struct question_model {
     const char *model, *adapters; /* as the options have them */
     uint32_t tp;
+    bool ep;
 };
 
 /* `random` draws the prompts. A model other than synthetic:null sets up the emulation anew. 0, or a

@@ -559,11 +559,12 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
                                          .replicas = setup->replicas,
                                          .tp = setup->tp,
                                          .pp = setup->pp,
+                                         .ep = setup->ep,
                                          .context_max = context_max,
                                          .tight = scene_one_in(scene, 2),
                                          .flood = scene_one_in(scene, 3)};
     sim.mood.flood = sim.host_setup.flood;
-    const struct question_model model = {setup->model, setup->adapters, setup->tp};
+    const struct question_model model = {setup->model, setup->adapters, setup->tp, setup->ep};
     if (questions_make(&sim.questions, &model, context_max,
                        scene_between(scene, 4, 12), &scene->random, &error))
         scene_fail(scene, "%s", error.text);

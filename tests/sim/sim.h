@@ -13,6 +13,7 @@ struct sim_setup {
     const char *adapters; /* NAME=DIR,... of a model that is not synthetic:null; "": none */
     uint32_t replicas; /* 1 or 2 */
     uint32_t tp, pp;   /* devices of each: tp * pp, at most 4 */
+    bool ep;           /* of a mixture these tp have whole experts */
     uint32_t
         skipped_wait; /* n: the n-th event wait of the device is skipped, once loaded; 0: none */
     bool story;       /* events in words to stderr */

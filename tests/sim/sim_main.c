@@ -25,8 +25,9 @@ static char replay[1024]; /* the command for the present seed */
 static void set_replay(uint64_t seed)
 {
     snprintf(replay, sizeof(replay),
-             "test_sim --model %s --adapters '%s' --replicas %u --tp %u --pp %u --seed %" PRIu64 "\n",
-             order.setup.model, order.setup.adapters, order.setup.replicas, order.setup.tp, order.setup.pp, seed);
+             "test_sim --model %s --adapters '%s' --replicas %u --tp %u --pp %u%s --seed %" PRIu64 "\n",
+             order.setup.model, order.setup.adapters, order.setup.replicas, order.setup.tp,
+             order.setup.pp, order.setup.ep ? " --ep" : "", seed);
 }
 
 /* A failed assert or a bad access of the daemon's. */
@@ -43,7 +44,7 @@ static void usage(void)
 {
     fprintf(stderr,
             "test_sim [--seed N | --seeds A..B] [--model NAME] [--adapters NAME=DIR,...]\n"
-            "         [--replicas N] [--tp N] [--pp N] [--twice] [--cover] [--guesses]\n"
+            "         [--replicas N] [--tp N] [--pp N] [--ep] [--twice] [--cover] [--guesses]\n"
             "         [--skip-wait N [--expect-failure]] [--story]\n");
     exit(2);
 }
@@ -58,6 +59,10 @@ static void read_arguments(int argc, char **argv)
         }
         if (strcmp(name, "--story") == 0) {
             order.setup.story = true;
+            continue;
+        }
+        if (strcmp(name, "--ep") == 0) {
+            order.setup.ep = true;
             continue;
         }
         if (strcmp(name, "--cover") == 0) {
