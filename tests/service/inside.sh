@@ -192,22 +192,65 @@ systemctl stop sluiced@{home,example}.{service,socket} 2> /dev/null
 
 # ---- two models, of which one sleeps
 
-configure two 'model = demo=/var/lib/sluice/demo' 'model = tiny=synthetic:tiny' 'model-option = tiny:sleep-after=2s'
+mkdir -p /etc/systemd/system/sluiced@two.service.d
+printf '[Service]\nWatchdogSec=2\n' > /etc/systemd/system/sluiced@two.service.d/watchdog.conf
+systemctl daemon-reload
+configure two 'model = demo=/var/lib/sluice/demo' 'model = tiny=synthetic:tiny' 'model-option = tiny:sleep-after=2s' 'host-memory = 64MiB'
 check "--check tells of both models" is "$(sluiced --config /etc/sluice/two.conf --check | grep -c '^model ')" 2
 systemctl start sluiced@two.socket
-check "the first of two models answers" is "$(as alice sluice generate -i two --prompt '417+385=')" 802
+demo() { as alice sluice generate -i two --prompt '417+385='; }
 tiny() { as alice sluice generate -i two --model tiny --tokens 1,2 --max-tokens 3 --ignore-eos; }
+ask_two() { as alice curl -sS --max-time 20 --unix-socket /run/sluice/two-http.sock "http://localhost$1"; }
+check "the first of two models answers" is "$(demo)" 802
 first=$(tiny)
 check "and the second" grep -qE '^[0-9]+,[0-9]+,[0-9]+$' <<< "$first"
-check "the status names them" grep -q '^Serving demo and 1 more on ' <<< "$(value sluiced@two.service StatusText)"
+check "HTTP lists both" is "$(ask_two /v1/models | grep -oE '"id":"(demo|tiny)"' | paste -s)" "$(printf '"id":"demo"\t"id":"tiny"')"
+two_says() { value sluiced@two.service StatusText | grep -q "$1"; }
+check "the status names them" two_says '^Serving demo and 1 more on '
 asleep() { sluice health -i two --json | grep -q "\"status\":\"ok\".*\"asleep\":\[$1\]"; }
+is_well() { # asleep or not, it takes work
+    is "$(value sluiced@two.service ActiveState) $(value sluiced@two.service NRestarts)" 'active 0' &&
+        ask_two /readyz | grep -q '"status":"ok","ready":true' && ask_two /livez | grep -q '"status":"ok"'
+}
 check "the one that nobody asks sleeps" holds 20 asleep '"tiny"'
+check "it is kept in host memory" is "$(sluice model -i two tiny | sed -n 's/^weights *//p')" pinned
+check "the status counts it" holds 5 two_says '; 1 of 2 models asleep$'
 check "who is no admin puts none to sleep" fails as alice sluice sleep -i two demo
 check "root does" sluice sleep -i two demo
 check "and all sleep" holds 20 asleep '"demo","tiny"'
-check "the service is well" is "$(value sluiced@two.service ActiveState) $(value sluiced@two.service NRestarts)" 'active 0'
-check "a request wakes the first" is "$(as alice sluice generate -i two --prompt '417+385=')" 802
+sleep 4 # twice the watchdog's time
+check "the service is well" is_well
+check "the status counts both" two_says '; 2 of 2 models asleep$'
+check "a reload wakes none" systemctl reload sluiced@two.service
+check "and all still sleep" asleep '"demo","tiny"'
+check "a request wakes the first" is "$(demo)" 802
 check "and the second, which says what it said" is "$(tiny)" "$first"
+check "it is well, too" is_well
+check "the second sleeps once more" holds 20 asleep '"tiny"'
+check "and HTTP still lists it" is "$(ask_two /v1/models | grep -oc '"id":"tiny"')" 1
+sluice sleep -i two demo > /dev/null
+systemctl restart sluiced@two.service
+check "after a restart the first answers" is "$(demo)" 802
+check "and the second" is "$(tiny)" "$first"
+# Requests for one that sleeps, and a restart among them: the next daemon's clients are answered, the others are
+# answered or told that a retry is worth it.
+sleepers() {
+    local clients=() lost=0 status
+    sluice sleep -i two tiny > /dev/null
+    for _ in $(seq 20); do
+        tiny > /dev/null 2>> /tmp/sleepers.err &
+        clients+=($!)
+        [ ${#clients[@]} -ne 10 ] || systemctl restart --no-block sluiced@two.service
+    done
+    for client in "${clients[@]}"; do
+        wait "$client"
+        status=$?
+        [ $status -eq 0 ] || [ $status -eq 4 ] || lost=$((lost + 1))
+    done
+    [ $lost -eq 0 ] || { echo "$lost clients were lost"; cat /tmp/sleepers.err; return 1; }
+}
+check "a restart among clients of one that sleeps loses none" sleepers
+check "and both answer" is "$(demo) $(tiny)" "802 $first"
 systemctl stop sluiced@two.{service,socket} 2> /dev/null
 
 # ---- reload
