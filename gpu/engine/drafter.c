@@ -34,8 +34,12 @@ int drafter_load(struct rank *rank, struct error *error)
                             .source = &source,
                             .weights = &drafter->weights,
                             .progress = &unseen};
+    bool there = false;
     nvtx_begin("load draft");
     if (!status)
+        status = rank_weights_return(rank, keep_draft_part(rank->engine), &drafter->weights, &there,
+                                     error);
+    if (!status && !there)
         status = loader_run(&loader, error);
     nvtx_end();
     return status;

@@ -97,7 +97,7 @@ static int weights_make(struct rank *rank, struct error *error)
     };
     bool there = false;
     nvtx_begin("load");
-    status = rank_weights_return(rank, &there, error);
+    status = rank_weights_return(rank, rank->number, &rank->weights, &there, error);
     if (!status && !there)
         status = loader_run(&loader, error);
     if (!status)

@@ -35,9 +35,9 @@ void kept_weights_free(struct gpu_kept *kept)
 /* ---- filled ------------------------------------------------------------------------------------
  */
 
-int kept_weights_begin(struct gpu_kept *kept, uint32_t rank, uint64_t bytes, struct error *error)
+int kept_weights_begin(struct gpu_kept *kept, uint32_t number, uint64_t bytes, struct error *error)
 {
-    struct kept_part *part = &kept->parts[rank];
+    struct kept_part *part = &kept->parts[number];
     assert(bytes > 0 && !part->chunks && !kept->whole);
     uint64_t count = (bytes + kept->chunk_bytes - 1) / kept->chunk_bytes;
     struct kept_chunk *chunks =
@@ -48,9 +48,9 @@ int kept_weights_begin(struct gpu_kept *kept, uint32_t rank, uint64_t bytes, str
     return 0;
 }
 
-int kept_weights_take(struct gpu_kept *kept, uint32_t rank, uint32_t chunk, struct error *error)
+int kept_weights_take(struct gpu_kept *kept, uint32_t number, uint32_t chunk, struct error *error)
 {
-    struct kept_part *part = &kept->parts[rank];
+    struct kept_part *part = &kept->parts[number];
     uint64_t bytes = chunk_size(kept, part, chunk);
     assert(!part->chunks[chunk].base);
     int status = host_pages_make(kept->limit, bytes, &part->chunks[chunk].base, error);
@@ -62,10 +62,10 @@ int kept_weights_take(struct gpu_kept *kept, uint32_t rank, uint32_t chunk, stru
     return 0;
 }
 
-int kept_weights_copy(struct gpu_kept *kept, uint32_t rank, uint32_t chunk, const void *weights,
+int kept_weights_copy(struct gpu_kept *kept, uint32_t number, uint32_t chunk, const void *weights,
                       cudaStream_t stream, struct error *error)
 {
-    const struct kept_part *part = &kept->parts[rank];
+    const struct kept_part *part = &kept->parts[number];
     const char *from = (const char *)weights + chunk * kept->chunk_bytes;
     CUDA_TRY(cudaMemcpyAsync(part->chunks[chunk].base, from, chunk_size(kept, part, chunk),
                              cudaMemcpyDeviceToHost, stream),
@@ -102,9 +102,9 @@ void kept_weights_drop(struct gpu_kept *kept)
 /* ---- read --------------------------------------------------------------------------------------
  */
 
-bool kept_weights_has(const struct gpu_kept *kept, uint32_t rank, uint64_t bytes)
+bool kept_weights_has(const struct gpu_kept *kept, uint32_t number, uint64_t bytes)
 {
-    return kept && kept->whole && kept->parts[rank].bytes == bytes;
+    return kept && kept->whole && kept->parts[number].bytes == bytes;
 }
 
 static int pin(struct gpu_kept *kept, struct kept_chunk *chunk, uint64_t bytes, struct error *error)
@@ -121,10 +121,10 @@ static int pin(struct gpu_kept *kept, struct kept_chunk *chunk, uint64_t bytes, 
     return 0;
 }
 
-int kept_weights_send(struct gpu_kept *kept, uint32_t rank, void *weights, cudaStream_t stream,
+int kept_weights_send(struct gpu_kept *kept, uint32_t number, void *weights, cudaStream_t stream,
                       struct error *error)
 {
-    const struct kept_part *part = &kept->parts[rank];
+    const struct kept_part *part = &kept->parts[number];
     for (uint32_t i = 0; i < part->count; i++) {
         uint64_t bytes = chunk_size(kept, part, i);
         int status = pin(kept, &part->chunks[i], bytes, error);

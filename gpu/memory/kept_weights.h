@@ -1,9 +1,10 @@
 /* A model's weights in host memory, as they stand on its devices: converted, fused, repacked. They
  * are copied there once beside steps, stay while the model sleeps, and waking is a copy of them.
  *
- * Each rank's part is in chunks. Filling goes chunk by chunk; only when all of all ranks are there
- * are they of use, and what is filled half is dropped. When the devices are given back the pages are
- * mapped alone (unpin), and are registered again, chunk by chunk, as they are copied.
+ * Each rank's part is in chunks, and a draft model's, which stands behind them (gpu/engine/keep.c).
+ * Filling goes chunk by chunk; only when all of all parts are there are they of use, and what is
+ * filled half is dropped. When the devices are given back the pages are mapped alone (unpin), and are
+ * registered again, chunk by chunk, as they are copied.
  *
  * Threads: one at a time; the ranks of a starting engine each send their own part; kept_memory any.
  */
@@ -41,21 +42,21 @@ int kept_weights_make(uint64_t limit, uint64_t chunk_bytes, struct gpu_kept **re
                       struct error *error);
 void kept_weights_free(struct gpu_kept *kept);
 
-/* Room for a rank's chunks, and for none of their pages. */
-int kept_weights_begin(struct gpu_kept *kept, uint32_t rank, uint64_t bytes, struct error *error);
+/* `number` is a part's. Room for its chunks, and for none of their pages. */
+int kept_weights_begin(struct gpu_kept *kept, uint32_t number, uint64_t bytes, struct error *error);
 /* Pages of a chunk; then its bytes from the device's weights, on a stream that the caller waits
  * for. */
-int kept_weights_take(struct gpu_kept *kept, uint32_t rank, uint32_t chunk, struct error *error);
-int kept_weights_copy(struct gpu_kept *kept, uint32_t rank, uint32_t chunk, const void *weights,
+int kept_weights_take(struct gpu_kept *kept, uint32_t number, uint32_t chunk, struct error *error);
+int kept_weights_copy(struct gpu_kept *kept, uint32_t number, uint32_t chunk, const void *weights,
                       cudaStream_t stream, struct error *error);
 /* All that there is goes. */
 void kept_weights_drop(struct gpu_kept *kept);
 
-/* Whether a rank's weights of so many bytes are there. */
-bool kept_weights_has(const struct gpu_kept *kept, uint32_t rank, uint64_t bytes);
+/* Whether a part's weights of so many bytes are there. */
+bool kept_weights_has(const struct gpu_kept *kept, uint32_t number, uint64_t bytes);
 /* Enqueues their copy to the device. ERR_NO_MEMORY: pages were not registered again; copies may be
  * under way all the same, and what comes behind them on the stream may overwrite them. */
-int kept_weights_send(struct gpu_kept *kept, uint32_t rank, void *weights, cudaStream_t stream,
+int kept_weights_send(struct gpu_kept *kept, uint32_t number, void *weights, cudaStream_t stream,
                       struct error *error);
 /* Copies from and to it have ended. */
 void kept_weights_unpin(struct gpu_kept *kept);

@@ -15,26 +15,35 @@
 
 #define LLAMA "llama-default-bf16"
 #define CHUNK 40960u /* so that each of these models has several */
-#define EACH 15 /* seeds */
-#define TURNS 8
+/* Sanitizers see the paths, not every story. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SEEDS 60
+#else
+#define SEEDS 240
+#endif
+#define SHARES 8
+#define TURNS 4 /* at most */
 
 static const struct {
     const char *model;
     uint32_t tp, pp;
     enum gpu_quantize quantize;
-} cases[] = {{LLAMA, 1, 1, GPU_QUANTIZE_NONE},
-             {LLAMA, 2, 1, GPU_QUANTIZE_NONE},
-             {LLAMA, 2, 2, GPU_QUANTIZE_NONE},
-             {LLAMA, 1, 1, GPU_QUANTIZE_FP8},
-             {"phi3-window-bf16", 1, 1, GPU_QUANTIZE_NONE},
-             {"gpt-oss-yarn-bf16", 1, 1, GPU_QUANTIZE_NONE},
-             {"mixtral-default-bf16", 1, 1, GPU_QUANTIZE_FP8}};
+    const char *draft; /* another model, which is kept with it */
+} cases[] = {{LLAMA, 1, 1, GPU_QUANTIZE_NONE, NULL},
+             {LLAMA, 2, 1, GPU_QUANTIZE_NONE, NULL},
+             {LLAMA, 2, 2, GPU_QUANTIZE_NONE, NULL},
+             {LLAMA, 1, 1, GPU_QUANTIZE_NONE, "mistral-window-bf16"},
+             {LLAMA, 1, 1, GPU_QUANTIZE_FP8, NULL},
+             {"phi3-window-bf16", 1, 1, GPU_QUANTIZE_NONE, NULL},
+             {"gpt-oss-yarn-bf16", 1, 1, GPU_QUANTIZE_NONE, NULL},
+             {"mixtral-default-bf16", 1, 1, GPU_QUANTIZE_FP8, NULL}};
 #define CASES (int)(sizeof cases / sizeof *cases)
+#define LAYOUTS 4 /* the first of them */
 
 static struct engine_client talk;
 static struct engine_client_job jobs[ENGINE_CLIENT_JOBS];
 static struct gpu_score scores[REFERENCE_PROMPTS][ENGINE_CLIENT_TOKENS];
-static struct reference base;
+static struct reference base, draft;
 static struct gpu_kept *kept;
 static struct gpu_options options;
 
@@ -45,6 +54,8 @@ static void setup(int number, uint64_t limit)
     ck_assert(reference_read(cases[number].model, &base));
     ck_assert_int_eq(gpu_module.kept_make(limit, &kept, &error), 0);
     kept->chunk_bytes = CHUNK;
+    if (cases[number].draft)
+        ck_assert(reference_read(cases[number].draft, &draft));
     options = (struct gpu_options){.model = base.directory,
                                    .tp = cases[number].tp,
                                    .pp = cases[number].pp,
@@ -52,6 +63,7 @@ static void setup(int number, uint64_t limit)
                                    .tokens_max = 512,
                                    .slots_max = ENGINE_CLIENT_JOBS,
                                    .host_limit = limit,
+                                   .draft_model = cases[number].draft ? draft.directory : NULL,
                                    .kept = kept};
 }
 
@@ -95,11 +107,23 @@ static void kept_are(uint64_t pinned, uint64_t mapped)
     ck_assert_uint_eq(is_mapped, mapped);
 }
 
+/* A part for each rank, and one for the draft model. */
+static uint32_t parts(void)
+{
+    return talk.ranks + drafter_exists(&engine_rank(talk.engine, 0)->drafter);
+}
+
+static const struct weights *weights_of(uint32_t part)
+{
+    return part < talk.ranks ? &engine_rank(talk.engine, part)->weights
+                             : &engine_rank(talk.engine, 0)->drafter.weights;
+}
+
 static uint64_t all_bytes(void)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < talk.ranks; i++)
-        bytes += engine_rank(talk.engine, i)->weights.bytes;
+    for (uint32_t i = 0; i < parts(); i++)
+        bytes += weights_of(i)->bytes;
     return bytes;
 }
 
@@ -133,8 +157,8 @@ static void *fetch_weights(void)
 {
     char *all = malloc(all_bytes());
     uint64_t at = 0;
-    for (uint32_t i = 0; i < talk.ranks; i++) {
-        const struct weights *weights = &engine_rank(talk.engine, i)->weights;
+    for (uint32_t i = 0; i < parts(); i++) {
+        const struct weights *weights = weights_of(i);
         rig_fetch(all + at, weights->memory, weights->bytes);
         at += weights->bytes;
     }
@@ -151,7 +175,9 @@ START_TEST(what_slept_in_host_memory_wakes_with_its_bits)
     kept_are(0, 0);
     keep();
     kept_are(bytes, 0);
+    ck_assert_int_eq(parts() > talk.ranks, cases[_i].draft != NULL);
     ck_assert_uint_gt(kept->parts[0].count, 1);
+    ck_assert(!cases[_i].draft || kept->parts[1].count > 1);
     keep(); /* there is nothing to do */
     same(0);
     sleep_now();
@@ -176,16 +202,17 @@ START_TEST(they_come_from_host_memory_and_from_no_file)
     setup(_i, 0);
     wake();
     keep();
+    const uint32_t count = parts();
     sleep_now();
-    for (uint32_t r = 0; r < talk.ranks; r++) {
+    for (uint32_t r = 0; r < count; r++) {
         struct kept_part *part = &kept->parts[r];
         ((char *)part->chunks[part->count - 1].base)[1] ^= 1;
         ((char *)part->chunks[0].base)[0] ^= 1;
     }
     wake();
-    for (uint32_t r = 0; r < talk.ranks; r++) {
+    for (uint32_t r = 0; r < count; r++) {
         const struct kept_part *part = &kept->parts[r];
-        const struct weights *weights = &engine_rank(talk.engine, r)->weights;
+        const struct weights *weights = weights_of(r);
         char *is = malloc(weights->bytes);
         rig_fetch(is, weights->memory, weights->bytes);
         for (uint32_t i = 0; i < part->count; i++) {
@@ -380,13 +407,14 @@ static void try_wake(uint64_t *random)
 
 START_TEST(whatever_fails_the_answers_stay)
 {
-    for (uint64_t seed = 1 + (uint64_t)_i * EACH; seed <= ((uint64_t)_i + 1) * EACH; seed++) {
+    const uint64_t each = SEEDS / SHARES, first = 1 + (uint64_t)_i * each;
+    for (uint64_t seed = first; seed < first + each; seed++) {
         uint64_t random = seed;
         struct error error;
-        setup((int)(seed % 3), 0);
+        setup((int)(seed % LAYOUTS), 0);
         wake();
         remember();
-        for (int turn = 0; turn < TURNS; turn++) {
+        for (uint64_t turns = 1 + draw(&random, TURNS); turns > 0; turns--) {
             if (draw(&random, 4))
                 try_keep(&random);
             sleep_now();
@@ -411,12 +439,13 @@ Suite *keep_suite(void)
     TCase *tcase = tcase_create("keep");
     tcase_set_timeout(tcase, 240);
     tcase_add_loop_test(tcase, what_slept_in_host_memory_wakes_with_its_bits, 0, CASES);
-    tcase_add_loop_test(tcase, they_come_from_host_memory_and_from_no_file, 0, 3);
-    tcase_add_loop_test(tcase, with_the_device_given_back_they_are_mapped_and_come_back, 0, 3);
+    tcase_add_loop_test(tcase, they_come_from_host_memory_and_from_no_file, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, with_the_device_given_back_they_are_mapped_and_come_back, 0,
+                        LAYOUTS);
     tcase_add_test(tcase, pages_that_are_not_registered_again_leave_the_files);
     tcase_add_test(tcase, one_limit_holds_for_weights_and_for_blocks);
     tcase_add_loop_test(tcase, an_engine_that_ends_meanwhile_ends_it, 0, 8);
-    tcase_add_loop_test(tcase, whatever_fails_the_answers_stay, 0, 4);
+    tcase_add_loop_test(tcase, whatever_fails_the_answers_stay, 0, SHARES);
     suite_add_tcase(suite, tcase);
     return suite;
 }
