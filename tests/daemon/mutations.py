@@ -7,6 +7,7 @@ time: a test must fail, and does not where nothing was changed.
 Exit code 1: one was not seen, or does not fit any more.
 """
 
+import filecmp
 import os
 import pathlib
 import shutil
@@ -92,12 +93,14 @@ def mutate(root, mutation):
 
 
 def copy_tree(to):
-    """The tracked files; what is built there already stays."""
+    """The tracked files. What is there already stays, with its time, so that it is not built again."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
     for name in names.decode().split("\0"):
-        if name and (ROOT / name).is_file():
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, to / name)
+        source, target = ROOT / name, to / name
+        if not name or not source.is_file() or (target.is_file() and filecmp.cmp(source, target, shallow=False)):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
 
 
 def build(tree, tests):

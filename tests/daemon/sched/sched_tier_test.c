@@ -433,6 +433,31 @@ START_TEST(what_is_no_number_goes_from_host_memory_too)
 }
 END_TEST
 
+/* Nor by who might fetch it while it is on its way there. */
+START_TEST(host_memory_has_nothing_before_its_copy_has_ended)
+{
+    struct fake_shape shape = shape_of(1);
+    rig_open_cached(&rig, &shape, 1, "salt");
+    rig.copies_late = true;
+    struct seq *seq = run(1);
+    rig.now_us += RIG_CACHE_US;
+    (void)rig_copy(&rig, GPU_TO_HOST);
+    ck_assert(rig_chunk(&rig));
+    ck_assert(rig_copy(&rig, GPU_TO_HOST));
+    uint32_t leaving = 0, there = 0;
+    for (uint32_t block = 0; block < 12; block++) {
+        leaving += tier_has(&rig.sched.tier, &seq->keys[block]);
+        ck_assert(!is_in_tier(seq, block));
+    }
+    ck_assert_uint_gt(leaving, 0);
+    ck_assert(rig_copied(&rig, GPU_TO_HOST));
+    for (uint32_t block = 0; block < 12; block++)
+        there += is_in_tier(seq, block);
+    ck_assert_uint_eq(there, leaving);
+    close_all();
+}
+END_TEST
+
 /* Known while its copy out is in flight: it is not found when that has ended. */
 START_TEST(what_is_no_number_is_not_found_after_its_copy)
 {
@@ -573,6 +598,7 @@ Suite *sched_tier_suite(void)
     tcase_add_loop_test(tcase, what_is_idle_goes_to_host_memory_before_it_leaves, 0, 2);
     tcase_add_test(tcase, what_leaves_next_displaces_what_left_before);
     tcase_add_test(tcase, what_is_no_number_goes_from_host_memory_too);
+    tcase_add_test(tcase, host_memory_has_nothing_before_its_copy_has_ended);
     tcase_add_test(tcase, what_is_no_number_is_not_found_after_its_copy);
     tcase_add_test(tcase, host_memory_that_is_refused_stops_nobody);
     tcase_add_test(tcase, what_is_sooner_computed_is_computed);
