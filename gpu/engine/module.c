@@ -344,24 +344,29 @@ static enum gpu_progress module_query(struct gpu_engine *engine, uint32_t rank, 
     return rank_query(rank_enter(engine, rank), error);
 }
 
-static int slab_take(struct gpu_engine *engine, uint32_t number, uint32_t group, uint32_t *ret_slab,
-                     struct error *error)
-{
-    struct rank *rank = rank_enter(engine, number);
-    int status = slabs_grow(&rank->slabs[group], ret_slab, error);
-    if (!status && engine->facts.limits.chunks_max)
-        status = streams_slab_there(&rank->lane, error);
-    if (status && status != -ERR_DEVICE_MEMORY)
-        rank_die(rank);
-    return status;
-}
-
 static int slab_give(struct gpu_engine *engine, uint32_t number, uint32_t group, uint32_t slab,
                      struct error *error)
 {
     struct rank *rank = rank_enter(engine, number);
     int status = slabs_shrink(&rank->slabs[group], slab, error);
     if (status)
+        rank_die(rank);
+    return status;
+}
+
+/* Refused: it has none, also where what follows the slab was refused memory. */
+static int slab_take(struct gpu_engine *engine, uint32_t number, uint32_t group, uint32_t *ret_slab,
+                     struct error *error)
+{
+    struct rank *rank = rank_enter(engine, number);
+    int status = slabs_grow(&rank->slabs[group], ret_slab, error);
+    bool taken = !status;
+    if (taken && engine->facts.limits.chunks_max)
+        status = streams_slab_there(&rank->lane, error);
+    if (taken && status == -ERR_DEVICE_MEMORY &&
+        slab_give(engine, number, group, *ret_slab, error))
+        status = -ERR_DEVICE;
+    if (status && status != -ERR_DEVICE_MEMORY)
         rank_die(rank);
     return status;
 }

@@ -296,6 +296,24 @@ START_TEST(host_memory_that_is_refused_is_as_if_it_had_not_been_asked_for)
 }
 END_TEST
 
+/* The slab is there, and no memory for what copies wait for: it goes back, and its number is the next
+ * one's. */
+START_TEST(a_slab_that_copies_cannot_wait_for_is_refused_whole)
+{
+    struct gpu_memory memory;
+    uint32_t slab;
+    rig_open(1);
+    emu_fault_set(EMU_cudaEventRecord, 1, cudaErrorMemoryAllocation);
+    ck_assert_int_eq(gpu_module.kv_grow(rig.engine, 0, &slab, &rig.error), -ERR_DEVICE_MEMORY);
+    gpu_module.memory(rig.engine, 0, &memory);
+    ck_assert_uint_eq(memory.kv_used, 0);
+    ck_assert_uint_eq(grow(), 0);
+    read_prompt(0, 0, 1, 3, true);
+    finish();
+    rig_close();
+}
+END_TEST
+
 START_TEST(a_copy_that_fails_is_the_end_of_the_engine)
 {
     rig_open(1);
@@ -341,6 +359,7 @@ Suite *copies_suite(void)
     tcase_add_loop_test(tcase, a_wait_of_a_copy_left_out_is_seen, 0, 2);
     tcase_add_loop_test(tcase, copies_both_ways_beside_each_other_end_well, 0, 20);
     tcase_add_test(tcase, host_memory_that_is_refused_is_as_if_it_had_not_been_asked_for);
+    tcase_add_test(tcase, a_slab_that_copies_cannot_wait_for_is_refused_whole);
     tcase_add_loop_test(tcase, a_copy_that_fails_is_the_end_of_the_engine, 0, 3);
     tcase_add_test(tcase, host_memory_for_less_than_a_block_is_refused_by_name);
     suite_add_tcase(suite, tcase);
