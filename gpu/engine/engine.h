@@ -131,8 +131,8 @@ void rank_die(struct rank *rank);
 int engine_keep(struct gpu_engine *engine, struct error *error);
 /* Where a draft model's weights are kept; a rank's are in the part of its number. */
 uint32_t keep_draft_part(const struct gpu_engine *engine);
-/* Enqueues the copy of what is kept of these weights of the rank's. *ret_there: that is all of them;
- * else they are to be loaded. */
+/* Enqueues the copy of what is kept of these weights of the rank's. *ret_there: that is all of
+ * them; else they are to be loaded. */
 int rank_weights_return(struct rank *rank, uint32_t part, const struct weights *weights,
                         bool *ret_there, struct error *error);
 

@@ -1,5 +1,5 @@
-/* Weights to host memory while an engine serves, and back when one starts: a part for each rank, and
- * one behind them for a draft model, which there is with one rank alone. */
+/* Weights to host memory while an engine serves, and back when one starts: a part for each rank,
+ * and one behind them for a draft model, which there is with one rank alone. */
 #include <assert.h>
 
 #include "gpu/base/cuda_error.h"

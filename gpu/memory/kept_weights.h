@@ -3,8 +3,8 @@
  *
  * Each rank's part is in chunks, and a draft model's, which stands behind them (gpu/engine/keep.c).
  * Filling goes chunk by chunk; only when all of all parts are there are they of use, and what is
- * filled half is dropped. When the devices are given back the pages are mapped alone (unpin), and are
- * registered again, chunk by chunk, as they are copied.
+ * filled half is dropped. When the devices are given back the pages are mapped alone (unpin), and
+ * are registered again, chunk by chunk, as they are copied.
  *
  * Threads: one at a time; the ranks of a starting engine each send their own part; kept_memory any.
  */

@@ -25,7 +25,8 @@ static char replay[1024]; /* the command for the present seed */
 static void set_replay(uint64_t seed)
 {
     snprintf(replay, sizeof(replay),
-             "test_sim --model %s --adapters '%s' --replicas %u --tp %u --pp %u%s --seed %" PRIu64 "\n",
+             "test_sim --model %s --adapters '%s' --replicas %u --tp %u --pp %u%s --seed %" PRIu64
+             "\n",
              order.setup.model, order.setup.adapters, order.setup.replicas, order.setup.tp,
              order.setup.pp, order.setup.ep ? " --ep" : "", seed);
 }
