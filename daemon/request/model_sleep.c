@@ -269,7 +269,7 @@ static void wake_early(struct server *server)
         struct served_model *model = &server->models[i];
         if (model->sleep.state == MODEL_WAKING)
             return;
-        if (model->sleep.early && !next)
+        if (model->sleep.early && model->sleep.state != MODEL_FALLING && !next)
             next = model;
     }
     if (!next || server->phase != SERVER_READY)
@@ -360,6 +360,7 @@ void model_wake_ask(struct server *server, struct served_model *model, time_us n
 {
     model->sleep.asked = false;
     model->sleep.used_us = now_us;
+    model->sleep.early |= model->sleep.state == MODEL_FALLING; /* as soon as it is asleep */
     if (server->sleep_api && model->sleep.state == MODEL_ASLEEP && server->phase != SERVER_FAILED)
         wake(server, model);
 }

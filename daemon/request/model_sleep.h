@@ -47,7 +47,8 @@ enum model_state { MODEL_AWAKE, MODEL_RESTING, MODEL_FALLING, MODEL_ASLEEP, MODE
 struct model_sleep {
     enum model_state state;
     bool asked;           /* an admin wants it to sleep */
-    bool early;           /* begins asleep, and wakes where it fits once the others are awake */
+    bool early;           /* wakes without a request, once others do not: it began asleep, or an
+                             admin's word came while it fell */
     bool lasting;         /* adapters that were loaded would be lost: it never sleeps */
     time_us after_us;     /* sleep-after; 0: only when asked, or for another */
     time_us used_us;      /* when something of it last waited or ran */

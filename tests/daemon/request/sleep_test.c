@@ -167,6 +167,26 @@ START_TEST(what_an_admin_wakes_wakes_and_what_would_lose_adapters_does_not_sleep
 }
 END_TEST
 
+START_TEST(who_is_to_wake_while_it_falls_wakes_once_it_is_asleep)
+{
+    struct error error;
+    ck_assert_int_eq(model_sleep_ask(&world.server, model(1), &error), 0);
+    world_turn(&world);
+    ck_assert_int_eq(model(1)->sleep.state, MODEL_FALLING);
+    model_wake_ask(&world.server, model(1), world.now_us);
+    world_pass(&world, 1000000);
+    ck_assert_uint_eq(wakes[1], 0);
+    model_slept(&world.server, 1, world.now_us);
+    world_turn(&world);
+    ck_assert_uint_eq(wakes[1], 1);
+    ck_assert_int_eq(model(1)->sleep.state, MODEL_WAKING);
+    model_woke(&world.server, 1, world.now_us);
+    put_to_sleep(1); /* and it stays so */
+    world_pass(&world, 1000000);
+    ck_assert_uint_eq(wakes[1], 1);
+}
+END_TEST
+
 /* Of two that do not fit beside each other the idle one leaves, after its stay. */
 START_TEST(an_idle_model_makes_way_after_its_stay)
 {
@@ -315,6 +335,7 @@ Suite *sleep_suite(void)
     tcase_add_test(tests, a_deadline_holds_while_it_wakes);
     tcase_add_test(tests, a_busy_model_sleeps_once_it_is_idle);
     tcase_add_test(tests, what_an_admin_wakes_wakes_and_what_would_lose_adapters_does_not_sleep);
+    tcase_add_test(tests, who_is_to_wake_while_it_falls_wakes_once_it_is_asleep);
     tcase_add_test(tests, an_idle_model_makes_way_after_its_stay);
     tcase_add_test(tests, a_busy_model_drains_and_both_are_served_in_turns);
     tcase_add_test(tests, memory_that_others_hold_is_asked_for_less_and_less_often);

@@ -192,6 +192,7 @@ START_TEST(models_that_sleep_and_wake_and_cannot_are_told_and_the_watchdog_is_fe
     wire_control(&wire, FRAME_MODEL, "{\"model\":\"demo\",\"sleep\":true}");
     at = manager_await(at, "WATCHDOG=1\nSTATUS=Serving null and 1 more on ");
     at = manager_await(at, "waiting; 1 of 2 models asleep\n");
+    ck_assert(spawn_logs(&spawn, "demo is asleep")); /* who still falls is not woken */
     unlink(link);
     wire_control(&wire, FRAME_MODEL, "{\"model\":\"demo\",\"sleep\":false}");
     at = manager_await(at, "waiting; 1 of 2 models asleep, 1 could not wake, see the log\n");
