@@ -6,7 +6,7 @@ published ones, and for snippets.
     python3 tests/text/reference/chat.py families
 
 `families`: tests/text/data/families.jsonl alone, of templates/families: what the templates of Gemma, Phi, OLMo, Granite,
-SmolLM3, GLM-4 and gpt-oss do, in our words.
+SmolLM3, GLM-4, GLM-4.5, Qwen3-Coder, DeepSeek and gpt-oss do, in our words.
 TEMPLATES is a folder of published templates (*.jinja); they are read from there by the test too, and are
 not part of this project. A case whose rendering fails has no output."""
 import datetime
