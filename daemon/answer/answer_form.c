@@ -71,8 +71,9 @@ void answer_form_find(struct answer_form *form, const char *chat_template,
     bool own = form->calls && form->calls->reasoning;
     form->reasoning = own ? form->calls->reasoning : reasoning_find(chat_template);
     _Static_assert((int)ANSWER_MARKS <= (int)ANSWER_SHOWN_MAX, "each mark may be shown");
-    for (size_t i = 0; form->calls && i < ANSWER_MARKS && form->calls->marks[i]; i++)
-        set_mark(form, &form->marks[i], form->calls->marks[i], tokenizer);
+    for (size_t i = 0; form->calls && i < ANSWER_MARKS; i++)
+        if (form->calls->marks[i])
+            set_mark(form, &form->marks[i], form->calls->marks[i], tokenizer);
     if (!form->reasoning || own)
         return;
     set_mark(form, &form->marks[ANSWER_MARK_THINK], form->reasoning->begin, tokenizer);

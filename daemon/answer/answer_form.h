@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ANSWER_MARK_MAX 24u
+#define ANSWER_MARK_MAX 32u
 #define ANSWER_SHOWN_MAX 8u
 #define ANSWER_SPECIAL '\xff'
 
@@ -22,11 +22,13 @@ enum answer_mark_kind {
     ANSWER_MARK_CALL, /* begins calls */
     ANSWER_MARK_SECOND,
     ANSWER_MARK_THIRD,
+    ANSWER_MARK_FOURTH,
+    ANSWER_MARK_FIFTH,
+    ANSWER_MARK_SIXTH,
     ANSWER_MARK_THINK,
     ANSWER_MARK_THINK_END,
     ANSWER_MARKS
 };
-#define CALL_MARKS 3u /* the first of these */
 
 struct call_format;
 struct reasoning_format;

@@ -37,6 +37,8 @@ void answer_reader_free(struct answer_reader *reader)
 {
     buffer_free(&reader->held);
     buffer_free(&reader->spaces);
+    buffer_free(&reader->part);
+    buffer_free(&reader->value.text);
     buffer_free(&reader->special);
     buffer_free(&reader->header);
     buffer_free(&reader->pending);
@@ -243,6 +245,40 @@ static void whole_settle(struct answer_reader *reader, bool ends)
     }
 }
 
+/* Amid calls of a format that is marked: bytes and marks, told apart. What the format gave back
+ * meanwhile is a text's. `ends`: as above. */
+static void marked_settle(struct answer_reader *reader, bool ends)
+{
+    struct buffer *rest = &reader->part;
+    while (rest->length > 0) {
+        bool part = false;
+        for (unsigned mark = 0; mark < ANSWER_MARKS && reader->state == CALLING; mark++) {
+            int found = match(&reader->form->marks[mark], rest, 0);
+            if (found == 1) {
+                if (!reader->named)
+                    add(reader, &reader->held, rest->data, rest->length);
+                rest->length = 0;
+                reader->form->calls->mark(reader, (enum answer_mark_kind)mark);
+                return;
+            }
+            part |= found == 0;
+        }
+        if (part && !ends)
+            return;
+        char byte = rest->data[0];
+        drop_first(rest);
+        if (reader->state == CALLING)
+            reader->form->calls->byte(reader, byte);
+        else
+            text_byte(reader, byte);
+    }
+}
+
+static bool is_marked(const struct answer_reader *reader)
+{
+    return reader->state == CALLING && reader->form->calls->marked;
+}
+
 static void byte_of_special(struct answer_reader *reader, char byte)
 {
     bool part = false;
@@ -253,7 +289,9 @@ static void byte_of_special(struct answer_reader *reader, char byte)
             reader->special.length = 0;
             if (is_whole(reader))
                 whole_settle(reader, true);
-            else if (reader->state != CALLING && reader->held.length > 0)
+            else
+                marked_settle(reader, true);
+            if (!is_whole(reader) && reader->state != CALLING && reader->held.length > 0)
                 say_held(reader);
             take_mark(reader, (enum answer_mark_kind)mark);
             return;
@@ -276,6 +314,14 @@ void answer_reader_tell(struct answer_reader *reader, enum answer_part part, con
                         size_t length)
 {
     tell(reader, part, bytes, length);
+}
+
+void answer_reader_unmark(struct answer_reader *reader, enum answer_mark_kind mark,
+                          void (*byte)(struct answer_reader *reader, char byte))
+{
+    const struct answer_mark *text = &reader->form->marks[mark];
+    for (uint8_t i = 0; i < text->length && text->text[0] != ANSWER_SPECIAL; i++)
+        byte(reader, text->text[i]);
 }
 
 void answer_reader_call(struct answer_reader *reader, const char *name, size_t length)
@@ -389,6 +435,9 @@ void answer_reader_push(struct answer_reader *reader, const char *text, size_t l
         } else if (is_whole(reader)) {
             answer_reader_hold(reader, text[i]);
             whole_settle(reader, false);
+        } else if (is_marked(reader)) {
+            add(reader, &reader->part, &text[i], 1);
+            marked_settle(reader, false);
         } else if (reader->state == CALLING) {
             reader->form->calls->byte(reader, text[i]);
         } else {
@@ -403,6 +452,7 @@ void answer_reader_finish(struct answer_reader *reader)
     bool around = reader->fresh || reader->called;
     if (reader->failed)
         return;
+    marked_settle(reader, true);
     if (is_whole(reader))
         whole_settle(reader, true);
     else if (reader->state == CALLING && !reader->named)

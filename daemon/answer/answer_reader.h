@@ -13,6 +13,7 @@
 
 #include "daemon/answer/answer_form.h"
 #include "daemon/answer/call_object.h"
+#include "daemon/answer/call_value.h"
 #include "daemon/base/buffer.h"
 
 enum answer_part { ANSWER_REASONING, ANSWER_CONTENT, ANSWER_CALL, ANSWER_ARGUMENTS };
@@ -32,6 +33,7 @@ struct answer_reader {
     void *context;
     bool tools;        /* calls are looked for */
     const char *names; /* of the tools, each with a 0 behind it, and a 0; NULL: any name */
+    const char *types; /* of their parameters (argument_types.h); NULL: not known */
     uint8_t state;
     uint8_t call_state;    /* the format's */
     bool thought;          /* it has thought, or may not any more */
@@ -42,11 +44,13 @@ struct answer_reader {
     uint32_t calls;        /* that have begun */
     struct buffer held;    /* what may be a mark, or a call */
     struct buffer spaces;  /* that may stand before one */
+    struct buffer part;    /* of a mark that is a text, amid calls of a format that is marked */
     struct buffer special; /* a special token's name, on its way */
     struct buffer header;  /* of a message, where the format is whole */
     struct buffer pending; /* of one part, not told yet */
     enum answer_part pending_part;
     struct call_object object;
+    struct call_value value;
 };
 
 /* thinks: the prompt ends amid what the model thinks. tools: whether it was given any. */
@@ -65,6 +69,9 @@ void answer_reader_hold(struct answer_reader *reader, char byte);
 /* More of a part, where the format is whole. */
 void answer_reader_tell(struct answer_reader *reader, enum answer_part part, const char *bytes,
                         size_t length);
+/* The text of a mark that means nothing where it stands, byte by byte; a special token has none. */
+void answer_reader_unmark(struct answer_reader *reader, enum answer_mark_kind mark,
+                          void (*byte)(struct answer_reader *reader, char byte));
 /* What is held belongs to a call: it is nobody's text from here on. */
 void answer_reader_call(struct answer_reader *reader, const char *name, size_t length);
 void answer_reader_arguments(struct answer_reader *reader, const char *bytes, size_t length);

@@ -29,7 +29,7 @@ static void put_text(struct json_writer *writer, const char *text, size_t length
 static void put_shape(struct json_writer *writer, const struct answer_form *form, const char *text)
 {
     while (*text) {
-        size_t length = strcspn(text, "\1\2\3\4\5");
+        size_t length = strcspn(text, "\1\2\3\4\5\6\7\10");
         put_text(writer, text, length);
         text += length;
         if (!*text)
@@ -44,8 +44,83 @@ static void put_shape(struct json_writer *writer, const struct answer_form *form
 /* ---- calls -------------------------------------------------------------------------------------
  */
 
-static void put_arguments(struct json_writer *writer, const struct answer_tool *tool)
+/* A type by its names in JSON Schema. */
+static void put_types(struct json_writer *writer, unsigned types)
 {
+    static const char *const names[] = {"null", "boolean", "number", "string", "array", "object"};
+    json_open(writer, NULL, '[');
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (types >> i & 1)
+            json_put_text(writer, NULL, names[i]);
+    json_close(writer, ']');
+}
+
+static void put_shape_list(struct json_writer *writer, const struct answer_form *form,
+                           const char *key, const char *text)
+{
+    json_open(writer, key, '[');
+    put_shape(writer, form, text);
+    json_close(writer, ']');
+}
+
+/* Arguments of any name, each any text. */
+static void put_any_tagged(struct json_writer *writer, const struct answer_form *form)
+{
+    const struct call_shape *shape = &form->calls->shape;
+    json_open(writer, NULL, '{');
+    json_open(writer, "maybe", '{');
+    json_open(writer, "each", '{');
+    json_open(writer, "all", '[');
+    put_shape(writer, form, shape->key);
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "kind", "pattern");
+    json_put_text(writer, "of", "[^\\s<>\"\\\\]{1,64}");
+    json_close(writer, '}');
+    put_shape(writer, form, shape->value);
+    json_open(writer, NULL, '{');
+    put_mark(writer, "until", &form->marks[ANSWER_MARK_SIXTH]);
+    json_close(writer, '}');
+    put_shape(writer, form, shape->after);
+    json_close(writer, ']');
+    json_close(writer, '}');
+    json_open(writer, "between", '{');
+    put_shape_list(writer, form, "all", "");
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+}
+
+/* Arguments as texts between marks, by the tool's schema. */
+static void put_tagged(struct json_writer *writer, const struct answer_form *form,
+                       const struct answer_tool *tool)
+{
+    const struct call_shape *shape = &form->calls->shape;
+    if (!tool->schema) {
+        put_any_tagged(writer, form);
+        return;
+    }
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "tagged", tool->schema);
+    json_put_text(writer, "name", tool->name);
+    json_open(writer, "types", '[');
+    for (size_t i = 0; i < tool->count; i++)
+        put_types(writer, tool->types[i] ? tool->types[i] : form->calls->untyped);
+    json_close(writer, ']');
+    put_shape_list(writer, form, "key", shape->key);
+    put_shape_list(writer, form, "value", shape->value);
+    put_shape_list(writer, form, "last", shape->last);
+    put_shape_list(writer, form, "mark", "\6");
+    put_shape_list(writer, form, "after", shape->after);
+    json_close(writer, '}');
+}
+
+static void put_arguments(struct json_writer *writer, const struct answer_form *form,
+                          const struct answer_tool *tool)
+{
+    if (form->calls->shape.key) {
+        put_tagged(writer, form, tool);
+        return;
+    }
     json_open(writer, NULL, '{');
     json_put_text(writer, "kind", tool->schema ? "schema" : "object");
     json_put_text(writer, "of", tool->schema ? tool->schema : "");
@@ -68,7 +143,7 @@ static void put_call(struct json_writer *writer, const struct answer_structure *
         json_open(writer, "all", '[');
         put_text(writer, tool->name, strlen(tool->name));
         put_shape(writer, structure->form, shape->between);
-        put_arguments(writer, tool);
+        put_arguments(writer, structure->form, tool);
         json_close(writer, ']');
         json_close(writer, '}');
     }
@@ -196,7 +271,7 @@ static void put_thought(struct json_writer *writer, const struct answer_structur
     const struct answer_form *form = structure->form;
     bool whole = form->calls && form->calls->whole;
     if (structure->thought == ANSWER_THOUGHT_MAY)
-        put_shape(writer, form, whole ? form->calls->shape.thought : "\4");
+        put_shape(writer, form, whole ? form->calls->shape.thought : "\7");
     json_open(writer, NULL, '{');
     put_mark(writer, "until", &form->marks[ANSWER_MARK_THINK_END]);
     if (structure->budget != ANSWER_NO_BUDGET)

@@ -16,7 +16,9 @@ enum answer_thought {
 
 struct answer_tool {
     const char *name;
-    const char *schema; /* of its arguments, as text; NULL: any object */
+    const char *schema;   /* of its arguments, as text; NULL: any object */
+    const uint8_t *types; /* of these in their order (argument_types.h), if they are no JSON */
+    size_t count;
 };
 
 struct answer_structure {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define JSON_SCAN_DEPTH_MAX 64u
@@ -30,4 +31,9 @@ static inline bool json_scan_space(char byte)
     return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
 }
 
+/* Whether the scan is amid a string, or a key. */
+bool json_scan_quoted(const struct json_scan *scan);
 enum json_scan_result json_scan_byte(struct json_scan *scan, char byte);
+/* Whether a text without white space around it is one JSON value, to the letter: names may come
+ * twice, and numbers have any length. */
+bool json_scan_text(const char *text, size_t length);

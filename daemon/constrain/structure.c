@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "daemon/constrain/schema/schema.h"
 #include "protocol/base/json.h"
 
 #define DEPTH_MAX 32u
@@ -168,6 +169,15 @@ static uint32_t build_text(struct reader *reader, uint32_t from, const json *nod
     return grammar_word(reader->grammar, from, text);
 }
 
+/* An error that came up since then is told with the name of what it is about. */
+static void name_error(struct grammar *grammar, bool before, const char *name)
+{
+    if (before || grammar->code == 0 || !name[0] || !grammar->error)
+        return;
+    struct error found = *grammar->error;
+    error_set(grammar->error, found.code, "%.64s: %s", name, found.text);
+}
+
 static uint32_t build_kind(struct reader *reader, uint32_t from, const json *node)
 {
     struct grammar *grammar = reader->grammar;
@@ -176,10 +186,49 @@ static uint32_t build_kind(struct reader *reader, uint32_t from, const json *nod
     bool before = grammar->code != 0;
     uint32_t end =
         reader->kind(grammar, from, json_string(json_get(node, "kind")), text, strlen(text));
-    if (!before && grammar->code != 0 && name[0] && grammar->error) {
-        struct error found = *grammar->error;
-        error_set(grammar->error, found.code, "%.64s: %s", name, found.text);
-    }
+    name_error(grammar, before, name);
+    return end;
+}
+
+struct tags {
+    struct reader *reader;
+    const json *node;
+};
+
+static uint32_t build_list(struct reader *reader, uint32_t from, const json *list)
+{
+    for (const json *child = json_child(list); child; child = json_next(child))
+        from = build(reader, from, child);
+    return from;
+}
+
+static uint32_t put_tag(void *context, uint32_t from, enum schema_tag tag)
+{
+    const struct tags *tags = context;
+    if (tag == SCHEMA_TAG_KEY)
+        return build_list(tags->reader, from, json_get(tags->node, "key"));
+    if (tag == SCHEMA_TAG_VALUE)
+        return build_list(tags->reader, from, json_get(tags->node, "value"));
+    from = build_list(tags->reader, from, json_get(tags->node, "last"));
+    from = build_list(tags->reader, from, json_get(tags->node, "mark"));
+    return build_list(tags->reader, from, json_get(tags->node, "after"));
+}
+
+/* No text has the byte of special tokens: where the mark is one there is nothing to leave out. */
+static uint32_t build_tagged(struct reader *reader, uint32_t from, const json *node)
+{
+    struct grammar *grammar = reader->grammar;
+    struct tags own = {reader, node};
+    const json *mark = json_child(json_get(node, "mark"));
+    const char *text = json_string(json_get(node, "tagged"));
+    const struct schema_tags tags = {
+        .types = json_get(node, "types"),
+        .except = json_bool(json_get(mark, "special")) ? "" : json_string(json_get(mark, "text")),
+        .put = put_tag,
+        .context = &own};
+    bool before = grammar->code != 0;
+    uint32_t end = schema_tagged(grammar, from, text, strlen(text), &tags);
+    name_error(grammar, before, json_string(json_get(node, "name")));
     return end;
 }
 
@@ -223,6 +272,8 @@ static uint32_t build(struct reader *reader, uint32_t from, const json *node)
         return build_until(reader, from, node);
     if (json_get(node, "kind"))
         return build_kind(reader, from, node);
+    if (json_get(node, "tagged"))
+        return build_tagged(reader, from, node);
     if ((child = json_get(node, "any")))
         return build_any(reader, from, child);
     if (json_get(node, "each"))
@@ -231,9 +282,7 @@ static uint32_t build(struct reader *reader, uint32_t from, const json *node)
         return build_maybe(reader, from, child);
     if (!json_is_array(json_get(node, "all")))
         grammar_fail(reader->grammar, ERR_BAD_VALUE, "structure: a part that is not known");
-    for (child = json_child(json_get(node, "all")); child; child = json_next(child))
-        from = build(reader, from, child);
-    return from;
+    return build_list(reader, from, json_get(node, "all"));
 }
 
 uint32_t structure_build(struct grammar *grammar, uint32_t from, const char *text, size_t length,

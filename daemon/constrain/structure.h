@@ -11,6 +11,10 @@
  * {"kind": WORD, "of": TEXT, "name": NAME}
  *                        a constraint: json, object, schema, pattern, choice or grammar. The name
  *                        stands in errors
+ * {"tagged": SCHEMA, "name": NAME, "types": [...], "key": [...], "value": [...], "last": [...],
+ *  "mark": [...], "after": [...]}
+ *                        an object's members as texts (schema.h: struct schema_tags): `key`, the
+ *                        name, `value`, the text, `last`, `mark`, which no text has, and `after`
  * {"all": [...]}, {"any": [...]}, {"maybe": ...}
  *                        one behind the other; one of them; or nothing
  * {"each": ..., "between": ...}

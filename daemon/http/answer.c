@@ -22,6 +22,7 @@ void answer_reader_make(struct exchange *exchange, struct choice *choice)
     answer_reader_init(&choice->reader, &exchange->model->text->answer, tools->thinks,
                        tools->count > 0, answer_message_add, &choice->message);
     choice->reader.names = tools->names;
+    choice->reader.types = tools->types;
 }
 
 enum answer_end answer_end(const struct exchange *exchange, const struct seq *seq)

@@ -51,6 +51,7 @@ char *answer_script_read(const struct answer_script *script, const char *text, s
     struct answer_reader reader;
     answer_reader_init(&reader, &script->form, script->thinks, script->tools, tell, &told);
     reader.names = script->names;
+    reader.types = script->types;
     for (size_t at = 0, next; at < length; at += next) {
         next = cut ? cut(context) : length;
         next = next > length - at ? length - at : next;

@@ -7,7 +7,7 @@
 struct answer_script {
     struct answer_form form;
     bool thinks, tools;
-    const char *names; /* as answer_reader.names */
+    const char *names, *types; /* as the reader's */
 };
 
 /* The marks of a chat template are special tokens, or texts. */

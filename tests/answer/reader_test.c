@@ -15,6 +15,15 @@
 #define GRANITE "respond with <|tool_call|> and a list"
 #define PHI "functools[...]"
 #define HARMONY "<|channel|>analysis<|message|><|end|>"
+#define CODER "<tool_call><function=></tool_call>"
+#define GLM "<tool_call>{{ name }}<arg_key></tool_call>"
+#define DEEPSEEK "tools <｜tool▁calls▁begin｜> ```json"
+#define DEEPSEEK31 "tools <｜tool▁calls▁begin｜>"
+#define CALLS "<｜tool▁calls▁begin｜>"
+#define CALL "<｜tool▁call▁begin｜>"
+#define SEP "<｜tool▁sep｜>"
+#define CALL_END "<｜tool▁call▁end｜>"
+#define CALLS_END "<｜tool▁calls▁end｜>"
 #define CHANNEL "\xff<|channel|>"
 #define MESSAGE "\xff<|message|>"
 #define NEXT "\xff<|end|>\xff<|start|>assistant"
@@ -22,8 +31,22 @@
 struct example {
     const char *chat_template, *text, *events;
     bool special, thinks, no_tools;
-    const char *names;
+    const char *names, *types;
 };
+
+/* What f's parameters may be. */
+#define TYPES                                                                                      \
+    "f\0s\0\x08"                                                                                   \
+    "f\0n\0\x04"                                                                                   \
+    "f\0b\0\x02"                                                                                   \
+    "f\0o\0\x09"                                                                                   \
+    "f\0l\0\x30"                                                                                   \
+    "f\0a\0\x3f"                                                                                   \
+    "\0"
+#define PARAMETER(key, value) "<parameter=" key ">\n" value "\n</parameter>\n"
+#define FUNCTION(name, parameters)                                                                 \
+    "<tool_call>\n<function=" name ">\n" parameters "</function>\n</tool_call>"
+#define ARGUMENT(key, value) "<arg_key>" key "</arg_key>\n<arg_value>" value "</arg_value>\n"
 
 #define EXAMPLE(from, answer, told, ...)                                                           \
     {                                                                                              \
@@ -118,6 +141,72 @@ static const struct example examples[] = {
     EXAMPLE(PHI, "functools[{\"name\": \"f\", \"arguments\": {\"x\": 1}}] so",
             "[f]({\"x\": 1})C( so)"),
     EXAMPLE(PHI, "of functools, and functools[1]", "C(of functools, and functools[1])"),
+    /* Arguments that are texts between marks become JSON, by their types. */
+    EXAMPLE(CODER, "so\n" FUNCTION("f", PARAMETER("s", "a\n\"b\"\n")) "\n" FUNCTION("g", ""),
+            "C(so)[f]({\"s\": \"a\\n\\\"b\\\"\\n\"})[g]({})", .types = TYPES),
+    EXAMPLE(CODER, FUNCTION("f", PARAMETER("n", "12") PARAMETER("b", "True") PARAMETER("x", "7")),
+            "[f]({\"n\": 12, \"b\": true, \"x\": \"7\"})", .types = TYPES),
+    EXAMPLE(CODER,
+            FUNCTION("f", PARAMETER("o", "null") PARAMETER("o", "none") PARAMETER("s", "null")),
+            "[f]({\"o\": null, \"o\": \"none\", \"s\": \"null\"})", .types = TYPES),
+    EXAMPLE(CODER, FUNCTION("f", PARAMETER("l", "[1, {\"a\": \"</b>\"}]") PARAMETER("l", "[1,")),
+            "[f]({\"l\": [1, {\"a\": \"</b>\"}], \"l\": \"[1,\"})", .types = TYPES),
+    EXAMPLE(CODER, FUNCTION("f", PARAMETER("s", "<parameter=x></tool_call></para\x01")),
+            "[f]({\"s\": \"<parameter=x></tool_call></para\\u0001\"})", .types = TYPES),
+    EXAMPLE(CODER, FUNCTION("f", PARAMETER("n", "many") "<parameter=s>\n</parameter>"),
+            "[f]({\"n\": \"many\", \"s\": \"\"})", .types = TYPES),
+    EXAMPLE(CODER, FUNCTION("f", PARAMETER("a", "7") PARAMETER("a", "\"7\"") PARAMETER("a", "")),
+            "[f]({\"a\": 7, \"a\": \"\\\"7\\\"\", \"a\": \"\"})", .types = TYPES),
+    EXAMPLE(CODER, FUNCTION("g", "") "and", "C(" FUNCTION("g", "") "and)", .names = "f\0"),
+    EXAMPLE(CODER, FUNCTION("f", "") " and", "[f]({})C( and)", .names = "f\0"),
+    EXAMPLE(CODER, "<tool_call>\n<function=f>\n<parameter=s>\nab", "[f]({\"s\": \"ab)",
+            .types = TYPES),
+    EXAMPLE(CODER, "<tool_call>\n<function=f>\n<parameter=n>\n12", "[f]({\"n\": )", .types = TYPES),
+    EXAMPLE(CODER, "<tool_call>\n<function=f", "C(<tool_call>\n<function=f)"),
+    EXAMPLE(CODER, "<tool_call>\n{\"name\": \"f\"}\n</tool_call>",
+            "C(<tool_call>\n{\"name\": \"f\"}\n</tool_call>)"),
+    EXAMPLE(CODER, "<tool_call><function=f>no</function></tool_call>b", "[f]({no</function>)C(b)"),
+    EXAMPLE(CODER, "<tool_call>\n<tool_call>\n<function=f>\n<tool_call><function=g>\n</function>",
+            "C(<tool_call>\n)[f]({)[g]({})"),
+    EXAMPLE(CODER,
+            "\xff<tool_call>\n\xff<function=f>\n\xff<parameter=s>\n<tool_call>a\n\xff</parameter>\n"
+            "\xff</function>\n\xff</tool_call>\n",
+            "[f]({\"s\": \"<tool_call>a\"})", .special = true, .types = TYPES),
+    EXAMPLE(GLM, "<tool_call>f\n" ARGUMENT("s", " a\n") ARGUMENT("n", " 7 ") "</tool_call>",
+            "[f]({\"s\": \" a\\n\", \"n\": 7})", .types = TYPES),
+    EXAMPLE(GLM, "\n<tool_call>f" ARGUMENT("x", "7") ARGUMENT("y", "w") "</tool_call> so",
+            "[f]({\"x\": 7, \"y\": \"w\"})C( so)", .types = TYPES),
+    EXAMPLE(GLM, "a\n<tool_call>g</tool_call>\n<tool_call>f\n</tool_call>", "C(a)[g]({})[f]({})"),
+    EXAMPLE(GLM, "<tool_call>h\n" ARGUMENT("s", "a") "</tool_call>",
+            "C(<tool_call>h\n" ARGUMENT("s", "a") "</tool_call>)", .names = "f\0g\0"),
+    EXAMPLE(GLM, "<tool_call>f\n<arg_key>s</arg_key>\nno<arg_value>a</arg_value></tool_call>b",
+            "[f]({no<arg_value>a</arg_value>)C(b)", .types = TYPES),
+    EXAMPLE(GLM, "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a</arg", "[f]({\"s\": \"a</arg)",
+            .types = TYPES),
+    EXAMPLE(GLM,
+            "\xff<tool_call>f\n\xff<arg_key>s\xff</arg_key>\n\xff<arg_value></arg_value>\xff</"
+            "arg_value>"
+            "\n\xff<tool_call>g\n\xff</tool_call>",
+            "[f]({\"s\": \"</arg_value>\")[g]({})", .special = true, .types = TYPES),
+    EXAMPLE(DEEPSEEK,
+            "so" CALLS CALL "function" SEP "f\n```json\n{\"x\": \"<｜tool\"}\n```" CALL_END
+            "\n" CALL "function" SEP "g\n```json\n{}\n```" CALL_END CALLS_END,
+            "C(so)[f]({\"x\": \"<｜tool\"})[g]({})"),
+    EXAMPLE(DEEPSEEK31,
+            CALLS CALL "f" SEP "{\"x\": 1}" CALL_END CALL "g" SEP "{}" CALL_END CALLS_END "b",
+            "[f]({\"x\": 1})[g]({})C(b)"),
+    EXAMPLE(DEEPSEEK,
+            "\xff" CALLS "\xff" CALL "function\xff" SEP "f\n```json\n{\"x\": \"" CALL_END
+            "\"}\n```\xff" CALL_END "\xff" CALLS_END,
+            "[f]({\"x\": \"" CALL_END "\"})", .special = true),
+    EXAMPLE(DEEPSEEK31, CALLS CALL "f" SEP "{\"x\": [", "[f]({\"x\": [)"),
+    EXAMPLE(DEEPSEEK31, CALLS CALL "h" SEP "{}", "C(" CALLS CALL "h" SEP "{})", .names = "f\0"),
+    EXAMPLE(DEEPSEEK, CALLS "no" CALL, "C(" CALLS "no" CALL ")"),
+    EXAMPLE(DEEPSEEK31, CALLS CALL "f" SEP "{\"x\" 1}" CALL_END CALLS_END "b",
+            "[f]({\"x\" 1}" CALL_END ")C(b)"),
+    EXAMPLE(DEEPSEEK31, CALLS CALL "f" SEP "{" CALL_END CALLS_END, "[f]({" CALL_END ")"),
+    EXAMPLE(DEEPSEEK31, CALLS CALL "f" SEP "{}" CALL_END CALL "g" SEP "no",
+            "[f]({})C(" CALL "g" SEP "no)"),
     EXAMPLE(THINKS, "<think>\nso it is\n</think>\n\nyes", "R(so it is)C(yes)"),
     EXAMPLE(THINKS, "\nso it\nis\n</think>\n\nyes\n", "R(so it\nis)C(yes\n)", .thinks = true),
     EXAMPLE(THINKS, "so </thin", "R(so </thin)", .thinks = true),
@@ -203,6 +292,7 @@ START_TEST(an_answer_says_what_it_says_however_it_is_cut)
     script.thinks = example->thinks;
     script.tools = !example->no_tools;
     script.names = example->names;
+    script.types = example->types;
     char *told = answer_script_read(&script, example->text, length, NULL, NULL);
     ck_assert_str_eq(told, example->events);
     free(told);
@@ -255,6 +345,27 @@ static const char *const pieces[] = {"<tool_call>",
                                      "\xff[TOOL_CALLS]",
                                      "\xff[ARGS]",
                                      "\xff[CALL_ID]",
+                                     "<function=",
+                                     "f>\n",
+                                     "<parameter=",
+                                     "</parameter>",
+                                     "</function>",
+                                     "\xff</parameter>",
+                                     "\xff<function=",
+                                     "<arg_key>",
+                                     "</arg_key>",
+                                     "<arg_value>",
+                                     "</arg_value>",
+                                     "\xff<arg_key>",
+                                     "\xff</arg_value>",
+                                     CALLS,
+                                     CALL,
+                                     SEP,
+                                     CALL_END,
+                                     CALLS_END,
+                                     "\xff" CALLS,
+                                     "\xff" CALL,
+                                     "```json\n",
                                      "<|python_tag|>",
                                      "<|channel|>",
                                      "<|message|>",
@@ -312,9 +423,10 @@ static size_t draw_text(uint64_t *state, char *text)
 
 START_TEST(drawn_answers_say_the_same_however_they_are_cut)
 {
-    static const char *const templates[] = {HERMES THINKS, LLAMA THINKS,   MISTRAL THINKS,
-                                            NAMED THINKS,  GRANITE THINKS, PHI THINKS,
-                                            HERMES,        LLAMA,          HARMONY};
+    static const char *const templates[] = {
+        HERMES THINKS, LLAMA THINKS,    MISTRAL THINKS, NAMED THINKS, GRANITE THINKS,
+        PHI THINKS,    HERMES,          LLAMA,          HARMONY,      CODER THINKS,
+        GLM THINKS,    DEEPSEEK THINKS, CODER,          GLM,          DEEPSEEK31};
     const size_t count = sizeof(templates) / sizeof(templates[0]);
     uint64_t state = 1;
     char text[24 * 32];
@@ -324,6 +436,7 @@ START_TEST(drawn_answers_say_the_same_however_they_are_cut)
         answer_script_make(&script, templates[(kind >> 8) % count], kind >> 3 & 1);
         script.thinks = script.form.reasoning && (kind >> 4 & 1);
         script.names = kind >> 5 & 1 ? "f\0" : NULL;
+        script.types = kind >> 6 & 1 ? "f\0f>\0\x08\0" : NULL;
         size_t length = draw_text(&state, text);
         char *whole = answer_script_read(&script, text, length, NULL, NULL);
         char *cut = answer_script_read(&script, text, length, at_random, &cuts);
@@ -349,8 +462,11 @@ START_TEST(a_template_says_how_calls_are_written)
                  {NAMED, "mistral, named"},
                  {GRANITE, "granite"},
                  {PHI, "phi4-mini"},
-                 {"<tool_call>\n<function=", NULL},
-                 {"<tool_call>{{ name }}<arg_key>", NULL},
+                 {CODER, "qwen3-coder"},
+                 {GLM, "glm4.5"},
+                 {DEEPSEEK, "deepseek"},
+                 {DEEPSEEK31, "deepseek, 3.1"},
+                 {CALLS "{{ message.tool_calls }}", NULL}, /* tells the model of no tools */
                  {"{{ messages }}", NULL}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct call_format *format = call_format_find(cases[i].chat_template);

@@ -29,6 +29,7 @@ int main(int argc, char **argv)
     srunner_add_suite(runner, pairs_suite());
     srunner_add_suite(runner, router_suite());
     srunner_add_suite(runner, lists_suite());
+    srunner_add_suite(runner, tagged_suite());
     srunner_add_suite(runner, tensors_suite());
     srunner_add_suite(runner, texts_suite());
     srunner_add_suite(runner, timing_suite());

@@ -21,6 +21,7 @@ Suite *openapi_suite(void);
 Suite *pairs_suite(void);
 Suite *router_suite(void);
 Suite *lists_suite(void);
+Suite *tagged_suite(void);
 Suite *tensors_suite(void);
 Suite *texts_suite(void);
 Suite *timing_suite(void);

@@ -196,7 +196,7 @@ void parts_free(struct parts *parts)
     *parts = (struct parts){0};
 }
 
-static json *parse(struct grammar *grammar, const char *text, size_t length)
+json *schema_parse(struct grammar *grammar, const char *text, size_t length)
 {
     struct json_bounds bounds = {length, SCHEMA_DEPTH_MAX, SCHEMA_VALUES_MAX};
     json *document = NULL;
@@ -224,7 +224,7 @@ void schema_reader_free(struct schema_reader *reader)
 
 uint32_t schema_build(struct grammar *grammar, uint32_t from, const char *text, size_t length)
 {
-    json *document = parse(grammar, text, length);
+    json *document = schema_parse(grammar, text, length);
     if (!document)
         return from;
     struct schema_reader reader = {.grammar = grammar, .root = document};
@@ -242,7 +242,7 @@ uint32_t schema_build(struct grammar *grammar, uint32_t from, const char *text, 
 
 uint32_t schema_choices(struct grammar *grammar, uint32_t from, const char *text, size_t length)
 {
-    json *document = parse(grammar, text, length);
+    json *document = schema_parse(grammar, text, length);
     uint32_t join = grammar_node(grammar);
     if (!document)
         return join;

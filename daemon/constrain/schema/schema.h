@@ -21,7 +21,21 @@
 #define SCHEMA_DEPTH_MAX 64u
 #define SCHEMA_STEPS_MAX (8u << 20) /* of searches in it */
 
+enum schema_tag { SCHEMA_TAG_KEY, SCHEMA_TAG_VALUE, SCHEMA_TAG_END };
+
 /* The node behind it; the error stays in the grammar. */
 uint32_t schema_build(struct grammar *grammar, uint32_t from, const char *text, size_t length);
+/* An object whose members stand as texts between marks, in the schema's order: strings without
+ * quotes, all else as JSON. What such a text is taken for depends on the types that the reader of
+ * it reckons with: strings are left out that it would take for something else. */
+struct schema_tags {
+    const json *types;  /* for each of `properties` those types, by name */
+    const char *except; /* no string has this text; "": any may be */
+    /* The node behind one of the marks. */
+    uint32_t (*put)(void *context, uint32_t from, enum schema_tag tag);
+    void *context;
+};
+uint32_t schema_tagged(struct grammar *grammar, uint32_t from, const char *text, size_t length,
+                       const struct schema_tags *tags);
 /* A JSON array of strings, any of which it may be, bare. */
 uint32_t schema_choices(struct grammar *grammar, uint32_t from, const char *text, size_t length);

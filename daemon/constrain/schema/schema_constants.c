@@ -21,6 +21,19 @@ static int is_left(struct schema_reader *reader, const struct way *way, const js
     return answer;
 }
 
+/* A text between marks stands without quotes. */
+static uint32_t put_tagged(struct schema_reader *reader, uint32_t from, const struct way *way,
+                           const json *value)
+{
+    const char *text = json_string(value);
+    if (!json_is_string(value))
+        return json_constant(reader->grammar, from, value);
+    if (!schema_tagged_takes(reader, text, way->path))
+        schema_refuse(reader, way->path, "enum",
+                      "of a text that is none where it stands without quotes");
+    return grammar_word(reader->grammar, from, text);
+}
+
 uint32_t schema_constants(struct schema_reader *reader, uint32_t from, const struct way *way,
                           const json *values)
 {
@@ -37,7 +50,11 @@ uint32_t schema_constants(struct schema_reader *reader, uint32_t from, const str
          value = one ? NULL : json_next(value))
         if (is_left(reader, way, values, value) == 1) {
             bool whole = !json_is_object(value) && !json_is_array(value);
-            grammar_nothing(grammar, json_constant(grammar, whole ? start : deep, value), join);
+            uint32_t at = whole ? start : deep;
+            grammar_nothing(grammar,
+                            reader->tagged ? put_tagged(reader, at, way, value)
+                                           : json_constant(grammar, at, value),
+                            join);
         }
     return join;
 }

@@ -89,6 +89,13 @@ struct schema_place {
     const json *schema, *target; /* of its $ref */
 };
 
+/* A value that is a text between marks (schema.h: struct schema_tags). */
+struct schema_tagged_value {
+    unsigned types;
+    const char *except;
+    uint32_t depth; /* of choices within choices */
+};
+
 struct schema_reader {
     struct grammar *grammar;
     const json *root;
@@ -96,7 +103,8 @@ struct schema_reader {
     struct text_rule *texts;
     struct schema_place *places; /* sorted by schema */
     uint32_t places_used, places_room;
-    uint64_t steps; /* of looking up and comparing */
+    uint64_t steps;                     /* of looking up and comparing */
+    struct schema_tagged_value *tagged; /* the value that is read is one; NULL: it is JSON */
 };
 
 /* Steps of a search that a schema can make long; false, and an error, after SCHEMA_STEPS_MAX. */
@@ -149,7 +157,12 @@ bool schema_apart(struct schema_reader *reader, const json *left, const json *ri
 /* Whether a constant meets a part: 1, 0, or -1 where that is not known. */
 int schema_admits(struct schema_reader *reader, const struct part *part, const json *value);
 
+/* The document, or NULL: no JSON, or over the limits. */
+json *schema_parse(struct grammar *grammar, const char *text, size_t length);
 void schema_reader_free(struct schema_reader *reader);
+/* The same for a text between marks, by reader->tagged. */
+uint32_t schema_value_tagged(struct schema_reader *reader, uint32_t from, const struct part *parts,
+                             uint32_t count, const struct schema_path *path);
 /* Builds what was called for, which may call for more. */
 void schema_rules(struct schema_reader *reader);
 /* The node behind a value that meets all of the parts. */
@@ -178,9 +191,14 @@ uint32_t schema_number(struct schema_reader *reader, uint32_t from, const struct
 /* One condition more of a text, which stands in quotes where its form is JSON's: a pattern, a
  * number of characters, or that it is none of some. */
 bool schema_text_length(struct schema_reader *reader, struct language *language, uint32_t min,
-                        uint32_t max);
+                        uint32_t max, enum character_form form);
 bool schema_text_except(struct schema_reader *reader, struct language *language,
-                        const char *const *texts, uint32_t count);
+                        const char *const *texts, uint32_t count, enum character_form form);
+/* Those of a text between marks: it has not the closing mark, and is taken for no other type. */
+bool schema_text_tagged(struct schema_reader *reader, struct language *language, const char *path);
+/* Whether a listed text may stand between marks. */
+bool schema_tagged_takes(struct schema_reader *reader, const char *text,
+                         const struct schema_path *path);
 bool schema_text_pattern(struct schema_reader *reader, struct language *language, const char *text,
                          bool found, bool denied, enum character_form form, const char *path);
 const char *schema_format(const char *name); /* its pattern; NULL: not known */

@@ -262,8 +262,10 @@ static uint32_t class_keys(struct members *members, uint32_t from, uint32_t set)
     for (uint32_t i = 0; right && i < members->count; i++)
         if (patterns_of(members, members->list[i].name) == set)
             names[count++] = members->list[i].name;
-    right = right && schema_text_length(reader, language, 0, GRAMMAR_UNBOUNDED) &&
-            schema_text_except(reader, language, names, count) && add_names(members, language);
+    right = right &&
+            schema_text_length(reader, language, 0, GRAMMAR_UNBOUNDED, CHARACTER_IN_JSON) &&
+            schema_text_except(reader, language, names, count, CHARACTER_IN_JSON) &&
+            add_names(members, language);
     if (right)
         from = language_put(language, reader->grammar, from, json_canonical_rule(reader->grammar),
                             what);

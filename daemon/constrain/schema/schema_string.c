@@ -102,7 +102,8 @@ static const json *left_out(struct schema_reader *reader, const struct part *par
 /* What the rule is known by; false: too long. */
 static bool key_of(struct text *text, char *key)
 {
-    int used = snprintf(key, KEY_MAX, "%u,%u", text->min, text->max);
+    unsigned tagged = text->reader->tagged ? text->reader->tagged->types : 0;
+    int used = snprintf(key, KEY_MAX, "%u,%u,%u", text->min, text->max, tagged);
     for (uint32_t i = 0; i < text->way->count && used < (int)KEY_MAX; i++) {
         const struct part *part = &text->way->parts[i];
         bool found;
@@ -122,7 +123,7 @@ static bool key_of(struct text *text, char *key)
 }
 
 bool schema_text_except(struct schema_reader *reader, struct language *language,
-                        const char *const *texts, uint32_t count)
+                        const char *const *texts, uint32_t count, enum character_form form)
 {
     struct grammar *grammar = count ? language_part(language, true) : NULL;
     if (count == 0)
@@ -133,15 +134,26 @@ bool schema_text_except(struct schema_reader *reader, struct language *language,
     }
     uint32_t end = grammar_node(grammar);
     for (uint32_t i = 0; i < count && schema_step(reader); i++)
-        grammar_nothing(grammar, json_quoted(grammar, 0, texts[i]), end);
+        grammar_nothing(grammar,
+                        form == CHARACTER_BARE ? grammar_word(grammar, 0, texts[i])
+                                               : json_quoted(grammar, 0, texts[i]),
+                        end);
     if (language_end(language, end))
         grammar_fail(reader->grammar, language->error.code, "%s", language->error.text);
     return reader->grammar->code == 0;
 }
 
 bool schema_text_length(struct schema_reader *reader, struct language *language, uint32_t min,
-                        uint32_t max)
+                        uint32_t max, enum character_form form)
 {
+    char counted[64];
+    if (form == CHARACTER_BARE) {
+        int used = snprintf(counted, sizeof(counted), "[\\s\\S]{%u,", min);
+        if (max != GRAMMAR_UNBOUNDED)
+            used += snprintf(counted + used, sizeof(counted) - (size_t)used, "%u", max);
+        snprintf(counted + used, sizeof(counted) - (size_t)used, "}");
+        return schema_text_pattern(reader, language, counted, false, false, form, "maxLength");
+    }
     struct grammar *grammar = language_part(language, false);
     if (!grammar) {
         grammar_fail(reader->grammar, ERR_UNSUPPORTED, "too many conditions of one text");
@@ -154,8 +166,14 @@ bool schema_text_length(struct schema_reader *reader, struct language *language,
     return reader->grammar->code == 0;
 }
 
+static enum character_form form_of(const struct text *text)
+{
+    return text->reader->tagged ? CHARACTER_BARE : CHARACTER_IN_JSON;
+}
+
 static bool gather(struct text *text, struct language *language, const char *path)
 {
+    enum character_form form = form_of(text);
     const char *outs[1024];
     uint32_t count = 0;
     for (uint32_t i = 0; i < text->way->count; i++) {
@@ -163,7 +181,7 @@ static bool gather(struct text *text, struct language *language, const char *pat
         bool found;
         const char *pattern = pattern_of(text, part, &found);
         if (pattern && !schema_text_pattern(text->reader, language, pattern, found,
-                                            part->denied != 0, CHARACTER_IN_JSON, path))
+                                            part->denied != 0, form, path))
             return false;
         for (const json *out = left_out(text->reader, part, NULL); out;
              out = left_out(text->reader, part, out)) {
@@ -175,8 +193,9 @@ static bool gather(struct text *text, struct language *language, const char *pat
             outs[count++] = json_string(out);
         }
     }
-    return schema_text_length(text->reader, language, text->min, text->max) &&
-           schema_text_except(text->reader, language, outs, count);
+    return schema_text_length(text->reader, language, text->min, text->max, form) &&
+           schema_text_except(text->reader, language, outs, count, form) &&
+           (form != CHARACTER_BARE || schema_text_tagged(text->reader, language, path));
 }
 
 /* One pattern by itself needs no product. */
@@ -204,7 +223,8 @@ static uint32_t build(struct text *text, uint32_t from)
     uint32_t to = GRAMMAR_NONE;
     schema_path_write(text->way->path, place, sizeof(place));
     snprintf(what, sizeof(what), "schema: %s/pattern", place);
-    if (text->conditions == 1 && text->min == 0 && text->max == GRAMMAR_UNBOUNDED)
+    if (text->conditions == 1 && text->min == 0 && text->max == GRAMMAR_UNBOUNDED &&
+        !text->reader->tagged)
         to = single(text, from, what + strlen("schema: "));
     if (to != GRAMMAR_NONE)
         return to;
@@ -212,8 +232,9 @@ static uint32_t build(struct text *text, uint32_t from)
     if (gather(text, &language, what + strlen("schema: "))) {
         snprintf(what, sizeof(what), "schema: %.150s: pattern: beside a length or another pattern",
                  place);
-        to = language_put(&language, text->reader->grammar, from,
-                          json_canonical_rule(text->reader->grammar), what);
+        to = language_put(
+            &language, text->reader->grammar, from,
+            text->reader->tagged ? GRAMMAR_NONE : json_canonical_rule(text->reader->grammar), what);
         schema_work(text->reader, &language);
     }
     language_free(&language);
@@ -257,7 +278,7 @@ uint32_t schema_string(struct schema_reader *reader, uint32_t from, const struct
     way_counts(reader, way, "minLength", "maxLength", &text.min, &text.max);
     if (!key_of(&text, key))
         schema_refuse(reader, way->path, "pattern", "of more than 64 KiB is not supported");
-    else if (text.conditions == 0)
+    else if (text.conditions == 0 && !reader->tagged)
         from = json_text(reader->grammar, from, text.min, text.max);
     else
         from = shared(&text, from, key);

@@ -4,6 +4,8 @@
 
 #include "daemon/constrain/schema/schema_inner.h"
 
+#define TAGGED_DEPTH_MAX 8u /* of choices within choices, of a text between marks */
+
 /* A value while its ways are found. */
 struct value {
     struct schema_reader *reader;
@@ -145,15 +147,19 @@ static void of_types(struct value *value, const struct way *way)
     struct grammar *grammar = value->reader->grammar;
     unsigned free_types = way->types & ~spoken_of(value->reader, way);
     struct way left = *way;
+    struct schema_tagged_value *tagged = value->reader->tagged;
     uint32_t from = grammar_node(grammar);
     left.types &= ~value->free_done;
     schema_spend(value->reader, way->count);
     grammar_nothing(grammar, value->from, from);
     check_denied(value, way);
     literals(value, &left, from);
-    for (unsigned i = 0; i < sizeof(builders) / sizeof(builders[0]) && !grammar->code; i++)
+    for (unsigned i = 0; i < sizeof(builders) / sizeof(builders[0]) && !grammar->code; i++) {
+        value->reader->tagged = builders[i].types == TYPE_STRING ? tagged : NULL;
         if (left.types & builders[i].types)
             grammar_nothing(grammar, builders[i].build(value->reader, from, &left), value->join);
+    }
+    value->reader->tagged = tagged;
     value->free_done |=
         free_types & (TYPE_NULL | TYPE_BOOLEAN | TYPE_STRING | TYPE_ARRAY | TYPE_OBJECT);
     if ((free_types & TYPE_NUMERIC) == TYPE_NUMERIC)
@@ -163,15 +169,18 @@ static void of_types(struct value *value, const struct way *way)
 static void one_way(void *context, const struct part *parts, uint32_t count, unsigned types)
 {
     struct value *value = context;
-    struct way way = {parts, count, types, value->path};
+    const struct schema_tagged_value *tagged = value->reader->tagged;
+    struct way way = {parts, count, tagged ? types & tagged->types : types, value->path};
     const json *values = NULL;
+    if (tagged && way.types == 0)
+        return;
     for (uint32_t i = 0; i < count && !values; i++)
         if (part_says(&parts[i], "const") || part_says(&parts[i], "enum"))
             values = parts[i].keyword;
     if (values)
         grammar_nothing(value->reader->grammar,
                         schema_constants(value->reader, value->from, &way, values), value->join);
-    else if (count == 0 && types == TYPE_ALL)
+    else if (count == 0 && types == TYPE_ALL && !tagged)
         grammar_nothing(value->reader->grammar, json_any(value->reader->grammar, value->from),
                         value->join);
     else
@@ -184,8 +193,10 @@ static void branch(void *context, const struct part *parts, uint32_t count)
     struct grammar *grammar = value->reader->grammar;
     uint32_t start = grammar_node(grammar);
     grammar_nothing(grammar, value->from, start);
-    grammar_nothing(grammar, schema_value(value->reader, start, parts, count, value->path),
-                    value->join);
+    uint32_t (*build)(struct schema_reader *, uint32_t, const struct part *, uint32_t,
+                      const struct schema_path *) =
+        value->reader->tagged ? schema_value_tagged : schema_value;
+    grammar_nothing(grammar, build(value->reader, start, parts, count, value->path), value->join);
 }
 
 static uint32_t in_place(struct schema_reader *reader, uint32_t from, const struct part *parts,
@@ -196,6 +207,20 @@ static uint32_t in_place(struct schema_reader *reader, uint32_t from, const stru
     struct schema_ways ways = {one_way, branch, &value};
     schema_expand(reader, parts, count, &ways, path);
     return value.join;
+}
+
+uint32_t schema_value_tagged(struct schema_reader *reader, uint32_t from, const struct part *parts,
+                             uint32_t count, const struct schema_path *path)
+{
+    uint32_t to = from;
+    if (reader->tagged->depth == TAGGED_DEPTH_MAX) {
+        schema_refuse(reader, path, "anyOf", "of choices so deep is not supported");
+        return from;
+    }
+    reader->tagged->depth++;
+    to = in_place(reader, from, parts, count, path);
+    reader->tagged->depth--;
+    return to;
 }
 
 /* Whether a part's schema takes others in, so that it may come back to itself. */

@@ -222,8 +222,7 @@ int query_render(struct query *query, const struct model_text *model_text, const
     int rc = chat_prompt_render(&query->chat, model_text, halt, &query->rendered, &length, error);
     if (!rc && query_talks(query->kind))
         rc = query_tools_render(query, model_text, error);
-    free(query->tools.list);
-    query->tools.list = NULL;
+    query_tools_forget(query);
     chat_prompt_free(&query->chat);
     free_prompts(query); /* one beside a conversation counts for nothing */
     keep_borrowed(query);

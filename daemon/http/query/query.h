@@ -72,6 +72,8 @@ struct query_tool {
     const char *name;
     const json *parameters; /* NULL: not given */
     bool strict;
+    uint8_t *types; /* owned; of its parameters, where the model writes them without quotes */
+    size_t count;
 };
 
 /* What a request's answers may call, and how they are read (query_tools.h). */
@@ -79,8 +81,8 @@ struct query_tools {
     enum tool_choice choice;
     struct query_tool *list; /* owned; NULL once the conversation is rendered */
     uint32_t count;
-    char *names;   /* owned; as answer_reader.names */
-    char only[65]; /* the one that must be called; "": any */
+    char *names, *types; /* owned; as answer_reader's */
+    char only[65];       /* the one that must be called; "": any */
     bool one_call, strict;
     uint32_t budget; /* tokens after which thought is closed, or none */
     bool reads;      /* answers are taken apart */

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "daemon/answer/answer_structure.h"
+#include "daemon/answer/argument_types.h"
+#include "daemon/answer/call_format.h"
 #include "daemon/answer/call_object.h"
 #include "daemon/request/model_text.h"
 #include "daemon/request/request_builder.h"
@@ -189,11 +191,51 @@ int query_tools_check(struct query *query, struct error *error)
     return tools->count > 0 ? keep_names(tools, error) : 0;
 }
 
+void query_tools_forget(struct query *query)
+{
+    for (uint32_t i = 0; i < query->tools.count && query->tools.list; i++)
+        free(query->tools.list[i].types);
+    free(query->tools.list);
+    query->tools.list = NULL;
+}
+
 void query_tools_free(struct query *query)
 {
-    free(query->tools.list);
+    query_tools_forget(query);
     free(query->tools.names);
+    free(query->tools.types);
     query->tools = (struct query_tools){0};
+}
+
+/* The types of a tool's parameters, in their order. */
+static int find_types(struct query_tool *tool, struct error *error)
+{
+    size_t room = json_count(json_get(tool->parameters, "properties"));
+    tool->types = calloc(room + 1, 1);
+    if (!tool->types)
+        return error_set(error, ERR_NO_MEMORY, "no memory for tools");
+    tool->count = argument_types_list(tool->parameters, tool->types, room);
+    return 0;
+}
+
+/* For models that write arguments without quotes. */
+static int keep_types(struct query_tools *tools, struct error *error)
+{
+    struct buffer types = {0};
+    int rc = 0;
+    bool kept = true;
+    for (uint32_t i = 0; i < tools->count && !rc; i++) {
+        struct query_tool *tool = &tools->list[i];
+        rc = find_types(tool, error);
+        kept = !rc && kept &&
+               argument_types_add(&types, tool->name, tool->parameters, tool->types, tool->count);
+    }
+    if (!rc && !(kept && buffer_append(&types, "", 1, SIZE_MAX)))
+        rc = error_set(error, ERR_NO_MEMORY, "no memory for tools");
+    if (rc)
+        buffer_free(&types);
+    tools->types = types.data;
+    return rc;
 }
 
 /* ---- what answers must be ----------------------------------------------------------------------
@@ -231,7 +273,7 @@ static int make_tools(const struct query_tools *tools, struct answer_tool *made,
         struct answer_tool *to = &made[*ret_count];
         if (tools->only[0] && strcmp(tools->only, tool->name) != 0)
             continue;
-        *to = (struct answer_tool){.name = tool->name};
+        *to = (struct answer_tool){.name = tool->name, .types = tool->types, .count = tool->count};
         ++*ret_count;
         int rc = check_schema(tool, error);
         if (rc)
@@ -308,7 +350,12 @@ int query_tools_render(struct query *query, const struct model_text *model_text,
         snprintf(query->param, sizeof(query->param), "tools");
         return error_set(error, ERR_UNSUPPORTED,
                          "tools: the model's chat template writes calls in no form that is known "
-                         "here (Hermes', Llama's, Mistral's, gpt-oss's)");
+                         "here, or tells it of no tools (daemon/answer/README.md has the list)");
+    }
+    if (tools->count > 0 && form->calls->shape.key) {
+        int rc = keep_types(tools, error);
+        if (rc)
+            return rc;
     }
     if (tools->budget != QUERY_NO_BUDGET && !form->reasoning) {
         snprintf(query->param, sizeof(query->param), "thinking_token_budget");

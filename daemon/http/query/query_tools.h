@@ -23,4 +23,6 @@ int query_tools_check(struct query *query, struct error *error);
 /* The prompt is rendered: how answers are read, and by what they are constrained. */
 int query_tools_render(struct query *query, const struct model_text *model_text,
                        struct error *error);
+/* What is not needed once the conversation is rendered. */
+void query_tools_forget(struct query *query);
 void query_tools_free(struct query *query);
