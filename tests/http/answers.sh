@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Answers that fit, by the clients that people use (answers_check.py says which), against a daemon of BUILD over TCP with a key, whose
-# model has random weights, and the examples of daemon/http/CLIENTS.md (pages) against one with the demo model:
-#     tests/http/answers.sh BUILD [CLIENT|pages...]
+# model has random weights, and against one with the demo model, whose answers are known (demo: demo_check.py), and the examples of
+# daemon/http/CLIENTS.md (pages):
+#     tests/http/answers.sh BUILD [CLIENT|demo|pages...]
 # The checks of the openai package run with 2.x and with its newest. Prints each check; exit 1 if one fails; 77, with the reason, where
 # the packages cannot be had (tests/python/environment.sh).
 set -uo pipefail
@@ -45,29 +46,41 @@ stop_daemon() {
 
 key=the-key-of-the-test
 printf 'web %s\n' "$key" > "$scratch/keys"
-all=($(python "$here/answers_check.py") pages)
+all=($(python "$here/answers_check.py") demo pages)
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || { echo "no such client: $name; there are ${all[*]}"; exit 2; }
 done
 [ $# -gt 0 ] || set -- "${all[@]}"
 failed=0 code=0
-if [ "$*" != pages ]; then
+newest() { # PROGRAM NAME...: the same by openai's newest package
+    local newest program=$1
+    shift
+    if newest=$("$here/../python/environment.sh" "$build" newest); then
+        with=$newest python "$here/$program" "$url" "$key" "$@" || failed=1
+    else
+        echo "SKIPPED $*, newest: $newest"
+        code=77
+    fi
+}
+random=()
+for name in "$@"; do
+    case $name in demo | pages) ;; *) random+=("$name") ;; esac
+done
+if [ ${#random[@]} -gt 0 ]; then
     start_daemon --model synthetic:tiny --served-model-name tiny --chat-template "$here/templates/tools.jinja" || exit 1
-    for name in "$@"; do
-        [ "$name" = pages ] || python "$here/answers_check.py" "$url" "$key" "$name" || failed=1
-        case $name in openai | responses) ;; *) continue ;; esac
-        if newest=$("$here/../python/environment.sh" "$build" newest); then
-            with=$newest python "$here/answers_check.py" "$url" "$key" "$name" || failed=1
-        else
-            echo "SKIPPED $name, newest: $newest"
-            code=77
-        fi
+    for name in "${random[@]}"; do
+        python "$here/answers_check.py" "$url" "$key" "$name" || failed=1
+        case $name in openai | responses) newest answers_check.py "$name" ;; esac
     done
     stop_daemon
 fi
-if [[ " $* " == *" pages "* ]]; then
+if [[ " $* " =~ " demo "|" pages " ]]; then
     start_daemon --model "$here/../../deploy/demo-model" || exit 1
-    python "$here/pages_check.py" "$url" "$key" || failed=1
+    if [[ " $* " == *" demo "* ]]; then
+        python "$here/demo_check.py" "$url" "$key" $(python "$here/demo_check.py") || failed=1
+        newest demo_check.py openai responses
+    fi
+    [[ " $* " != *" pages "* ]] || python "$here/pages_check.py" "$url" "$key" || failed=1
     stop_daemon
 fi
 [ $failed -eq 0 ] || exit 1
