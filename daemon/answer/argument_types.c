@@ -164,6 +164,16 @@ bool argument_types_add(struct buffer *buffer, const char *tool, const json *par
     return added;
 }
 
+char *argument_types_end(struct buffer *buffer, bool all)
+{
+    char *types = all && buffer_append(buffer, "", 1, SIZE_MAX) ? buffer->data : NULL;
+    if (types)
+        *buffer = (struct buffer){0};
+    else
+        buffer_free(buffer);
+    return types;
+}
+
 static bool is_text(const char *text, size_t text_length, const char *other, size_t length)
 {
     return text_length == length && memcmp(text, other, length) == 0;

@@ -26,6 +26,9 @@ size_t argument_types_list(const json *parameters, uint8_t *types, size_t max);
  * parameter's, a 0, and a byte; of all tools one behind the other, and a 0. False: no memory. */
 bool argument_types_add(struct buffer *buffer, const char *tool, const json *parameters,
                         const uint8_t *types, size_t count);
+/* What was added, with the 0 behind it, for the caller to free; the buffer is empty. NULL: no
+ * memory, or not `all` was added. */
+char *argument_types_end(struct buffer *buffer, bool all);
 /* 0: not known. */
 unsigned argument_types_find(const char *types, const char *tool, size_t tool_length,
                              const char *key, size_t length);

@@ -230,12 +230,8 @@ static int keep_types(struct query_tools *tools, struct error *error)
         kept = !rc && kept &&
                argument_types_add(&types, tool->name, tool->parameters, tool->types, tool->count);
     }
-    if (!rc && !(kept && buffer_append(&types, "", 1, SIZE_MAX)))
-        rc = error_set(error, ERR_NO_MEMORY, "no memory for tools");
-    if (rc)
-        buffer_free(&types);
-    tools->types = types.data;
-    return rc;
+    tools->types = argument_types_end(&types, kept && !rc);
+    return rc || tools->types ? rc : error_set(error, ERR_NO_MEMORY, "no memory for tools");
 }
 
 /* ---- what answers must be ----------------------------------------------------------------------
