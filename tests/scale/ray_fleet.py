@@ -73,10 +73,13 @@ class RayFleet:
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
 
     def hear(self, word):
-        """What the driver says once it is done, or sys.exit."""
+        """What the driver says once it is done, or sys.exit: 77 where it says why nothing was run."""
         for line in self.driver.stdout:
             if line.strip() == word:
                 return
+            if line.startswith("SKIPPED "):
+                print(line, end="", flush=True)
+                sys.exit(77)
         sys.exit("Ray's driver has ended")
 
     def upgrade(self):
