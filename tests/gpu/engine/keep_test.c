@@ -17,9 +17,9 @@
 #define CHUNK 40960u /* so that each of these models has several */
 /* Sanitizers see the paths, not every story. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SHARES 2
+#define SHARES 1
 #else
-#define SHARES 8
+#define SHARES 4
 #endif
 #define EACH 30 /* seeds, in which all that can happen does */
 #define TURNS 4 /* at most */
