@@ -17,17 +17,45 @@ void call_tags_name(struct answer_reader *reader, char byte)
         object->name[object->name_length++] = byte;
 }
 
-bool call_tags_named(struct answer_reader *reader, bool lines)
+static bool call(struct answer_reader *reader)
 {
-    struct call_object *object = &reader->object;
+    const struct call_object *object = &reader->object;
     if (object->name_length == 0 ||
         !answer_reader_knows(reader, object->name, object->name_length)) {
         answer_reader_no_call(reader);
         return false;
     }
     answer_reader_call(reader, object->name, object->name_length);
+    return true;
+}
+
+bool call_tags_named(struct answer_reader *reader, bool lines)
+{
+    if (!call(reader))
+        return false;
     call_value_open(reader, lines);
     return true;
+}
+
+bool call_tags_arguments(struct answer_reader *reader, char byte)
+{
+    answer_reader_hold(reader, byte);
+    if (!call(reader))
+        return false;
+    reader->object.scan = (struct json_scan){0};
+    json_scan_byte(&reader->object.scan, byte);
+    answer_reader_arguments(reader, &byte, 1);
+    return true;
+}
+
+enum json_scan_result call_tags_argument(struct answer_reader *reader, char byte)
+{
+    enum json_scan_result result = json_scan_byte(&reader->object.scan, byte);
+    if (result == JSON_SCAN_BAD)
+        answer_reader_broken(reader, byte);
+    else
+        answer_reader_arguments(reader, &byte, 1);
+    return result;
 }
 
 void call_tags_key(struct answer_reader *reader, char byte)
@@ -39,10 +67,18 @@ void call_tags_key(struct answer_reader *reader, char byte)
         value->key[value->key_length++] = byte;
 }
 
-bool call_tags_ends(const struct answer_reader *reader, enum answer_mark_kind mark)
+bool call_tags_value(struct answer_reader *reader, enum answer_mark_kind mark)
 {
-    return mark == ANSWER_MARK_SIXTH &&
-           (call_tags_special(reader, mark) || !call_value_quoted(reader));
+    bool special = call_tags_special(reader, mark);
+    if (mark == ANSWER_MARK_SIXTH && (special || !call_value_quoted(reader))) {
+        call_value_end(reader);
+        return true;
+    }
+    if (special)
+        call_tags_stray(reader, mark);
+    else
+        answer_reader_unmark(reader, mark, call_value_byte);
+    return false;
 }
 
 void call_tags_behind(struct answer_reader *reader, char byte)

@@ -23,33 +23,15 @@ static void give_up(struct answer_reader *reader, char byte)
 
 static void begin_arguments(struct answer_reader *reader, char byte)
 {
-    struct call_object *object = &reader->object;
-    if (object->name_length == 0 ||
-        !answer_reader_knows(reader, object->name, object->name_length)) {
-        give_up(reader, byte);
-        return;
-    }
-    answer_reader_call(reader, object->name, object->name_length);
-    answer_reader_arguments(reader, &byte, 1);
-    object->scan = (struct json_scan){0};
-    json_scan_byte(&object->scan, byte);
-    reader->call_state = ARGUMENTS;
+    if (call_tags_arguments(reader, byte))
+        reader->call_state = ARGUMENTS;
 }
 
 static void argument_byte(struct answer_reader *reader, char byte)
 {
-    if (reader->call_state != ARGUMENTS) { /* they broke amid a mark's text */
+    if (reader->call_state != ARGUMENTS) /* they broke amid a mark's text */
         answer_reader_broken(reader, byte);
-        return;
-    }
-    enum json_scan_result result = json_scan_byte(&reader->object.scan, byte);
-    if (result == JSON_SCAN_BAD) {
-        reader->call_state = BEHIND;
-        answer_reader_broken(reader, byte);
-        return;
-    }
-    answer_reader_arguments(reader, &byte, 1);
-    if (result == JSON_SCAN_END)
+    else if (call_tags_argument(reader, byte) != JSON_SCAN_MORE)
         reader->call_state = BEHIND;
 }
 

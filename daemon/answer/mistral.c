@@ -5,6 +5,7 @@
 #include "daemon/answer/answer_reader.h"
 #include "daemon/answer/call_format.h"
 #include "daemon/answer/call_list.h"
+#include "daemon/answer/call_tags.h"
 
 enum { BEFORE = CALL_LIST_STATES, NAME, NUMBER, SPACE, ARGUMENTS };
 
@@ -27,27 +28,13 @@ static void give_up(struct answer_reader *reader, char byte)
 
 static void begin_arguments(struct answer_reader *reader, char byte)
 {
-    struct call_object *object = &reader->object;
-    if (!answer_reader_knows(reader, object->name, object->name_length)) {
-        give_up(reader, byte);
-        return;
-    }
-    answer_reader_call(reader, object->name, object->name_length);
-    answer_reader_arguments(reader, &byte, 1);
-    object->scan = (struct json_scan){0};
-    json_scan_byte(&object->scan, byte);
-    reader->call_state = ARGUMENTS;
+    if (call_tags_arguments(reader, byte))
+        reader->call_state = ARGUMENTS;
 }
 
 static void argument_byte(struct answer_reader *reader, char byte)
 {
-    enum json_scan_result result = json_scan_byte(&reader->object.scan, byte);
-    if (result == JSON_SCAN_BAD) {
-        answer_reader_broken(reader, byte);
-        return;
-    }
-    answer_reader_arguments(reader, &byte, 1);
-    if (result == JSON_SCAN_END)
+    if (call_tags_argument(reader, byte) == JSON_SCAN_END)
         answer_reader_behind(reader);
 }
 

@@ -75,11 +75,9 @@ static void mark(struct answer_reader *reader, enum answer_mark_kind mark)
         reader->object.name_length = 0;
     } else if (reader->call_state == MEMBERS) {
         member_mark(reader, mark);
-    } else if (reader->call_state == VALUE && call_tags_ends(reader, mark)) {
-        call_value_end(reader);
-        reader->call_state = MEMBERS;
-    } else if (reader->call_state == VALUE && !call_tags_special(reader, mark)) {
-        answer_reader_unmark(reader, mark, call_value_byte);
+    } else if (reader->call_state == VALUE) {
+        if (call_tags_value(reader, mark))
+            reader->call_state = MEMBERS;
     } else {
         call_tags_stray(reader, mark);
     }

@@ -43,7 +43,8 @@ bool model_sleep_stalled(const struct server *server)
     return false;
 }
 
-/* It changes while weights come, from files or host memory, and while they are kept there. */
+/* It changes while weights come, from files or host memory, while they are kept there, and while
+ * mapped pages of them are registered again, or no longer. */
 static uint64_t how_far(const struct served_model *model)
 {
     uint64_t far = 0;
@@ -51,7 +52,7 @@ static uint64_t how_far(const struct served_model *model)
         const struct replica *replica = model->replicas[i];
         struct gpu_memory memory;
         replica->api->memory(replica, 0, &memory);
-        far += replica->api->progress(replica) + memory.kept_pinned + memory.kept_mapped;
+        far += replica->api->progress(replica) + 2 * memory.kept_pinned + memory.kept_mapped;
     }
     return far;
 }

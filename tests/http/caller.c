@@ -73,6 +73,15 @@ void site_free(struct site *site)
     model_text_free(&site->model_text);
 }
 
+void site_template(struct site *site, const char *source)
+{
+    struct error error;
+    chat_template_free(site->model_text.chat);
+    ck_assert_msg(chat_template_load(source, strlen(source), &site->model_text.chat, &error) == 0,
+                  "%s", error.text);
+    answer_form_find(&site->model_text.answer, source, site->model_text.tokenizer);
+}
+
 void call_as(struct site *site, struct caller *caller, const struct exchange_peer *peer,
              const struct exchange_head *head, const char *body)
 {

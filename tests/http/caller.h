@@ -28,6 +28,8 @@ struct caller {
 
 void site_make(struct site *site);
 void site_free(struct site *site);
+/* Another chat template, whose text names the marks that its model writes. */
+void site_template(struct site *site, const char *source);
 /* A turn of the server and of HTTP, as the loop takes them. */
 void site_turn(struct site *site);
 /* Steps until nothing is live. */

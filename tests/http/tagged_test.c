@@ -41,15 +41,6 @@ static void tear_down(void)
     site_free(&site);
 }
 
-static void set_template(const char *source)
-{
-    struct error error;
-    chat_template_free(site.model_text.chat);
-    ck_assert_msg(chat_template_load(source, strlen(source), &site.model_text.chat, &error) == 0,
-                  "%s", error.text);
-    answer_form_find(&site.model_text.answer, source, site.model_text.tokenizer);
-}
-
 static void body_of(char *body, size_t size, const char *schema, const char *rest)
 {
     snprintf(body, size,
@@ -75,14 +66,14 @@ static void body_of(char *body, size_t size, const char *schema, const char *res
 START_TEST(arguments_are_read_by_the_types_that_the_schema_says)
 {
     char body[2048];
-    set_template(CODER);
+    site_template(&site, CODER);
     body_of(body, sizeof(body), SCHEMA, "");
     site.world.replica.script = CODER_F(P("s", "7") P("n", "7") P("o", "null") P("l", "[\"a\"]")
                                             P("e", "7") P("x", "7") P("y", "7"));
     ck_assert_uint_eq(fetch(&site, "/v1/chat/completions", body, answer, sizeof(answer)), 200);
     has("\"arguments\":\"{\\\"s\\\": \\\"7\\\", \\\"n\\\": 7, \\\"o\\\": null, \\\"l\\\": "
         "[\\\"a\\\"], \\\"e\\\": \\\"7\\\", \\\"x\\\": \\\"7\\\", \\\"y\\\": \\\"7\\\"}\"");
-    set_template(GLM);
+    site_template(&site, GLM);
     site.world.replica.script =
         GLM_F(A("s", "7") A("o", "7") A("x", "{\"a\": 1}") A("y", "true") A("l", "many"));
     ck_assert_uint_eq(fetch(&site, "/v1/chat/completions", body, answer, sizeof(answer)), 200);
@@ -107,7 +98,7 @@ static int constrain(const char *source, const char *schema, struct error *error
     const struct constraint_owner owner = {0, 0};
     char body[4096];
     bool hit;
-    set_template(source);
+    site_template(&site, source);
     body_of(body, sizeof(body), schema, ",\"tool_choice\":\"required\"");
     ck_assert_msg(query_read(&query, QUERY_CHAT, body, strlen(body), &limits, &defaults, error) ==
                       0,

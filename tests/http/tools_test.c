@@ -24,16 +24,6 @@
 static struct site site;
 static char answer[1 << 16];
 
-/* The template's text names the marks that its model writes. */
-static void set_template(const char *source)
-{
-    struct error error;
-    chat_template_free(site.model_text.chat);
-    ck_assert_msg(chat_template_load(source, strlen(source), &site.model_text.chat, &error) == 0,
-                  "%s", error.text);
-    answer_form_find(&site.model_text.answer, source, site.model_text.tokenizer);
-}
-
 static const char hermes[] =
     "{# <tool_call> #}{% for m in messages %}{{ m.role[0] }}{{ m.content }}"
     "{% for c in m.tool_calls or [] %}({{ c.function.name }}{{ c.function.arguments.x }}){% endfor "
@@ -42,7 +32,7 @@ static const char hermes[] =
 static void set_up(void)
 {
     site_make(&site);
-    set_template(hermes);
+    site_template(&site, hermes);
 }
 
 static void tear_down(void)
@@ -131,7 +121,7 @@ END_TEST
 
 START_TEST(thought_is_apart_from_content)
 {
-    set_template("{# <think></think> #}{% for m in messages %}{{ m.content }}{% endfor %}");
+    site_template(&site, "{# <think></think> #}{% for m in messages %}{{ m.content }}{% endfor %}");
     ck_assert_uint_eq(ask("{" ASK "}", "<think>\nhm\n</think>\n\nyes"), 200);
     has("\"content\":\"yes\",\"refusal\":null,\"reasoning\":\"hm\"");
     has_not("reasoning_content");
@@ -140,7 +130,7 @@ START_TEST(thought_is_apart_from_content)
     ck_assert_str_eq(joined("\"reasoning_content\":\"", "\"}"), "hm");
     ck_assert_str_eq(joined("\"reasoning\":\"", "\","), "hm");
     ck_assert_str_eq(joined("\"content\":\"", "\"}"), "yes");
-    set_template("{# </think> #}{% for m in messages %}{{ m.content }}{% endfor %}<think>\n");
+    site_template(&site, "{# </think> #}{% for m in messages %}{{ m.content }}{% endfor %}<think>\n");
     ck_assert_uint_eq(ask("{" ASK "}", "hm</think>yes"), 200);
     has("\"content\":\"yes\",\"refusal\":null,\"reasoning\":\"hm\"");
 }
@@ -199,7 +189,7 @@ START_TEST(channels_are_thought_content_and_calls)
         "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\","
         "\"content\":\"a\",\"reasoning\":\"hm\"}],\"max_tokens\":9}";
     set_tokenizer("[OTHER]"); /* whose marks are texts */
-    set_template(harmony);
+    site_template(&site, harmony);
     ck_assert_uint_eq(ask("{" ASK "}", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
                                        "<|channel|>final<|message|>yes"),
                       200);
@@ -247,7 +237,7 @@ END_TEST
 START_TEST(a_mark_may_be_a_special_token)
 {
     set_tokenizer("[TOOL_CALLS]");
-    set_template("{# [TOOL_CALLS] #}{{ messages[0].content }}");
+    site_template(&site, "{# [TOOL_CALLS] #}{{ messages[0].content }}");
     ck_assert_uint_eq(site.model_text.answer.shown_count, 1);
     ck_assert_uint_eq(ask("{" ASK "," TOOLS "}",
                           "h\xc3\xa9\x01[{\"name\": \"g\", \"arguments\": {\"k\": \"\xc3\xa9\"}}]"),
@@ -304,7 +294,7 @@ END_TEST
 
 START_TEST(tools_are_refused_where_the_template_writes_no_calls)
 {
-    set_template("{{ messages[0].content }}");
+    site_template(&site, "{{ messages[0].content }}");
     ck_assert_uint_eq(ask("{" ASK "," TOOLS "}", "x"), 400);
     has("writes calls in no form that is known");
     has("\"param\":\"tools\"");
@@ -424,7 +414,7 @@ START_TEST(answers_are_constrained_by_what_is_asked_of_them)
     char body[2048];
     if (!strcmp(structures[_i].source, T_HARMONY))
         set_tokenizer("[OTHER]"); /* whose marks are texts */
-    set_template(structures[_i].source);
+    site_template(&site, structures[_i].source);
     snprintf(body, sizeof(body), "{" ASK ",%s}", structures[_i].rest);
     ck_assert_msg(query_read(&query, QUERY_CHAT, body, strlen(body), &limits, &defaults, &error) ==
                       0,
@@ -458,7 +448,7 @@ START_TEST(a_special_mark_is_the_only_token_that_begins_a_call)
     uint32_t bits[32];
     bool hit;
     set_tokenizer("[TOOL_CALLS]");
-    set_template(T_MISTRAL);
+    site_template(&site, T_MISTRAL);
     ck_assert_int_eq(
         query_read(&query, QUERY_CHAT, body, sizeof(body) - 1, &limits, &defaults, &error), 0);
     ck_assert_int_eq(query_render(&query, &site.model_text, NULL, &error), 0);

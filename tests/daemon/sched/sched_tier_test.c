@@ -433,8 +433,8 @@ START_TEST(what_is_no_number_goes_from_host_memory_too)
 }
 END_TEST
 
-/* Nor by who might fetch it while it is on its way there. */
-START_TEST(host_memory_has_nothing_before_its_copy_has_ended)
+/* One whose blocks are on their way to host memory. */
+static struct seq *leaving(void)
 {
     struct fake_shape shape = shape_of(1);
     rig_open_cached(&rig, &shape, 1, "salt");
@@ -444,16 +444,23 @@ START_TEST(host_memory_has_nothing_before_its_copy_has_ended)
     (void)rig_copy(&rig, GPU_TO_HOST);
     ck_assert(rig_chunk(&rig));
     ck_assert(rig_copy(&rig, GPU_TO_HOST));
-    uint32_t leaving = 0, there = 0;
+    return seq;
+}
+
+/* Nor by who might fetch it while it is on its way there. */
+START_TEST(host_memory_has_nothing_before_its_copy_has_ended)
+{
+    struct seq *seq = leaving();
+    uint32_t on_way = 0, there = 0;
     for (uint32_t block = 0; block < 12; block++) {
-        leaving += tier_has(&rig.sched.tier, &seq->keys[block]);
+        on_way += tier_has(&rig.sched.tier, &seq->keys[block]);
         ck_assert(!is_in_tier(seq, block));
     }
-    ck_assert_uint_gt(leaving, 0);
+    ck_assert_uint_gt(on_way, 0);
     ck_assert(rig_copied(&rig, GPU_TO_HOST));
     for (uint32_t block = 0; block < 12; block++)
         there += is_in_tier(seq, block);
-    ck_assert_uint_eq(there, leaving);
+    ck_assert_uint_eq(there, on_way);
     close_all();
 }
 END_TEST
@@ -461,14 +468,7 @@ END_TEST
 /* Known while its copy out is in flight: it is not found when that has ended. */
 START_TEST(what_is_no_number_is_not_found_after_its_copy)
 {
-    struct fake_shape shape = shape_of(1);
-    rig_open_cached(&rig, &shape, 1, "salt");
-    rig.copies_late = true;
-    struct seq *seq = run(1);
-    rig.now_us += RIG_CACHE_US;
-    (void)rig_copy(&rig, GPU_TO_HOST);
-    ck_assert(rig_chunk(&rig));
-    ck_assert(rig_copy(&rig, GPU_TO_HOST));
+    struct seq *seq = leaving();
     fake_knobs(rig.engine)->overflow_from = 97;
     ck_assert_int_eq(run(1)->finish, FINISH_ERROR);
     fake_knobs(rig.engine)->overflow_from = 0;
