@@ -324,7 +324,8 @@ time_us model_sleep_due(const struct server *server)
     for (uint32_t i = 0; server->sleep_api && i < server->model_count; i++) {
         const struct served_model *model = &server->models[i];
         const struct model_sleep *sleep = &model->sleep;
-        if (sleep->state == MODEL_AWAKE && sleep->after_us && is_idle(model) && !sleep->lasting)
+        if (sleep->state == MODEL_AWAKE && sleep->after_us && is_idle(model) && !sleep->lasting &&
+            server->phase != SERVER_LOADING) /* its time begins once all are there */
             earlier(&due_us, sleep->used_us + sleep->after_us);
         if (is_on_its_way(sleep) && !sleep->stalled)
             earlier(&due_us, sleep->moved_us + MODEL_STALL_US);

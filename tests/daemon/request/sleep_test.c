@@ -97,6 +97,22 @@ START_TEST(who_is_not_used_sleeps_after_its_time)
 }
 END_TEST
 
+START_TEST(nobody_sleeps_and_nothing_is_due_while_others_load)
+{
+    world.server.phase = SERVER_LOADING;
+    model(1)->sleep.after_us = 1000000;
+    world_pass(&world, 2000000);
+    ck_assert_uint_eq(sleeps[1], 0);
+    ck_assert_uint_eq(server_due(&world.server), 0); /* or the loop would turn until they are there */
+    server_ready(&world.server, world.now_us);
+    world_pass(&world, 900000);
+    ck_assert_uint_eq(sleeps[1], 0);
+    world_pass(&world, 200000);
+    ck_assert_uint_eq(sleeps[1], 1);
+    slept(1);
+}
+END_TEST
+
 START_TEST(a_request_wakes_it_and_waits_until_it_is_there)
 {
     struct ask ask = other_one;
@@ -331,6 +347,7 @@ Suite *sleep_suite(void)
     TCase *tests = tcase_create("sleep");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, who_is_not_used_sleeps_after_its_time);
+    tcase_add_test(tests, nobody_sleeps_and_nothing_is_due_while_others_load);
     tcase_add_test(tests, a_request_wakes_it_and_waits_until_it_is_there);
     tcase_add_test(tests, a_deadline_holds_while_it_wakes);
     tcase_add_test(tests, a_busy_model_sleeps_once_it_is_idle);
