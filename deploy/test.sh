@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs all tests: deploy/test.sh [PRESET]   (dev when not given)
+# Installs what is missing, builds, and runs all tests: deploy/test.sh [PRESET [--brief]]   (dev when not given)
+# --brief: of a sanitizer's preset those that tests/brief/PRESET names, as in continuous integration.
 # Exit 0 when none failed (skipped ones are named), 2 when packages are missing and it is not run by root.
 # Sanitizer presets run without address randomisation: gcc's runtimes die at random where the kernel
 # randomises more bits than they know (vm.mmap_rnd_bits above 28).
@@ -7,6 +8,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 preset=${1:-dev}
+chosen=()
+if [ "${2:-}" = --brief ]; then
+    chosen=(-R "^($(grep -v '^#' "tests/brief/$preset" | paste -sd '|'))\$")
+elif [ $# -gt 1 ]; then
+    echo "usage: deploy/test.sh [PRESET [--brief]]" >&2
+    exit 2
+fi
 deploy/deps.sh
 cmake --preset "$preset" -G Ninja > /dev/null
 cmake --build --preset "$preset" --parallel "$(nproc)"
@@ -26,9 +34,13 @@ asan | ubsan | tsan)
     ;;
 esac
 status=0
-"${run[@]}" ctest --preset "$preset" --parallel "$(nproc)" --output-on-failure || status=$?
+"${run[@]}" ctest --preset "$preset" "${chosen[@]}" --parallel "$(nproc)" --output-on-failure || status=$?
 # Of a program that passed, ctest shows nothing of the checks in it that were skipped.
 grep -h '^SKIPPED ' ".build/$preset/Testing/Temporary/LastTest.log" | grep -v 'on purpose$' | sort | awk '
     { name = $2; sub(/:$/, "", name); count[name]++; if (!(name in first)) first[name] = $0 }
     END { for (name in count) print count[name] " times " first[name] }' | sort -k3 || true
+if [ ${#chosen[@]} -gt 0 ]; then
+    count() { ctest --preset "$preset" -N "$@" | awk '/^Total Tests:/ { print $3 }'; }
+    echo "SKIPPED for being brief: $(($(count) - $(count "${chosen[@]}"))) tests of $(count) (deploy/test.sh $preset runs all)"
+fi
 exit $status

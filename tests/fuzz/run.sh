@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes every target with libFuzzer: tests/fuzz/run.sh [--grow] [SECONDS]
 #
-# SECONDS is for each target, 6 when not given (30 in CI, 600 before a release); as many
+# SECONDS is for each target, 6 when not given, as in CI (600 before a release); as many
 # run at a time as there are processors. With --grow what was found beyond corpus/ is added to it, as
 # far as it reaches code that nothing there does. TARGETS in the environment names those to run.
 # Exit 0 when all held, 1 when one did not (its input is named, and kept under .build/fuzz/found), 77 when
