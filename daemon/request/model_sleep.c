@@ -212,8 +212,10 @@ static void refuse_waiting(struct server *server, struct served_model *model, ti
 static void tend_asleep(struct server *server, struct served_model *model, time_us now_us)
 {
     struct model_sleep *sleep = &model->sleep;
-    if (!wants_waking(model))
+    if (!wants_waking(model)) {
+        sleep->refused_us = 0; /* who asks next has its own time */
         return;
+    }
     sleep->used_us = now_us;
     if (is_refused_for_good(server, model, now_us))
         refuse_waiting(server, model, now_us);

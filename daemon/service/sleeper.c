@@ -239,6 +239,18 @@ static void loaded(struct sleeper_model *of, time_us now_us)
 /* ---- the turn ----------------------------------------------------------------------------------
  */
 
+/* A worker of it failed, and not for what a waking lacks: the daemon ends by that, and must find it
+ * here. */
+static bool is_ill(const struct sleeper_model *of)
+{
+    const struct served_model *model = model_of(of);
+    for (uint32_t i = 0; i < model->replica_count; i++)
+        if (replica_state(replica_at(model, i)) == WORKER_FAILED &&
+            !sleeper_expects(of->sleeper, replica_at(model, i)))
+            return true;
+    return false;
+}
+
 static bool tend(struct sleeper_model *of, time_us now_us)
 {
     const struct served_model *model = model_of(of);
@@ -250,8 +262,8 @@ static bool tend(struct sleeper_model *of, time_us now_us)
     bool done = !of->has_thread && atomic_load_explicit(&of->done, memory_order_acquire);
     if (of->act == SLEEPER_KEEPING && !keeper_busy(&of->keeper))
         stop_workers(of);
-    else if (of->act == SLEEPER_STOPPING &&
-        count_of(of, WORKER_STOPPED) + count_of(of, WORKER_FAILED) == model->replica_count)
+    else if (of->act == SLEEPER_STOPPING && !is_ill(of) &&
+             count_of(of, WORKER_STOPPED) + count_of(of, WORKER_FAILED) == model->replica_count)
         close_stopped(of);
     else if (of->act == SLEEPER_CLOSING && done)
         closed(of, now_us);

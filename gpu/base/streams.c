@@ -251,10 +251,8 @@ uint64_t streams_told_ns(const struct streams *lane, uint64_t step)
     return ticket->told_ns;
 }
 
-int streams_synchronize(struct streams *lane, struct error *error)
+int streams_finish(struct streams *lane, struct error *error)
 {
-    if (streams_completed(lane) != lane->notified || streams_sampled(lane) != lane->sampling)
-        atomic_fetch_add_explicit(&lane->synchronizes, 1, memory_order_relaxed);
     /* At start, when idle memory goes back, and at the end: never beside a step. One after the
      * other in the order in which work passes from stream to stream, so that the last wait ends it
      * all. */
@@ -263,4 +261,11 @@ int streams_synchronize(struct streams *lane, struct error *error)
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
         CUDA_TRY(cudaStreamSynchronize(streams[i]), error); /* never beside a step, as said */
     return 0;
+}
+
+int streams_synchronize(struct streams *lane, struct error *error)
+{
+    if (streams_completed(lane) != lane->notified || streams_sampled(lane) != lane->sampling)
+        atomic_fetch_add_explicit(&lane->synchronizes, 1, memory_order_relaxed);
+    return streams_finish(lane, error);
 }

@@ -1,4 +1,4 @@
-"""Mistakes that the prefix cache, the host tier and the salts could have, each made in a copy of the tree, one at a
+"""Mistakes that the prefix cache, the host tier, the salts and sleep could have, each made in a copy of the tree, one at a
 time: a test must fail, and does not where nothing was changed.
 
     mutations.py BUILD [WORD...]   builds each beside BUILD and runs its tests; only those with the words in their name
@@ -19,6 +19,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 REPLICA, SERVER, HTTP = "daemon/test_replica", "daemon/test_server", "http/test_http"
 CACHE, TIER = (REPLICA, "sched, prefix cache"), (REPLICA, "sched, host tier")
 TIMING, NAMES = (HTTP, "timing"), (SERVER, "prefix cache")
+SLEEP = ("sim/test_sim", "--model tests/model/data/llama-default-bf16 --beside "
+                         "tests/model/data/mistral-window-bf16,synthetic:null --seeds 1..120")
 BUILT = ".build/dev"  # in the copy, by its preset
 SECONDS = 600
 
@@ -77,6 +79,27 @@ MUTATIONS = [
                "        tier_put_ended(&sched->tier, copies->copied[i].tier, true);\n"
                "    return copies->plan.count > 0 ? &copies->plan : NULL;\n"),
               ("        tier_put_ended(&sched->tier, copies->copied[i].tier, good);\n", "        (void)good;\n")], [TIER]),
+    Mutation("a device that fails while its model falls asleep goes unseen", "daemon/service/sleeper.c",
+             [("SLEEPER_STOPPING && !is_ill(of) &&", "SLEEPER_STOPPING && (!is_ill(of) || true) &&")], [SLEEP]),
+    Mutation("an engine that was opened for a refused waking stays open", "daemon/service/sleeper.c",
+             [("            part->replica->gpu->close(part->engine);\n", "            (void)part->replica;\n")], [SLEEP]),
+    Mutation("a model that rests falls asleep under what runs", "daemon/request/model_sleep.c",
+             [("sleep->state == MODEL_RESTING && model->running == 0", "sleep->state == MODEL_RESTING")], [SLEEP]),
+    Mutation("a model that falls asleep is sent sequences", "daemon/request/dispatcher.c",
+             [("model->sleep.state == MODEL_AWAKE ?", "model->sleep.state <= MODEL_RESTING ?")], [SLEEP]),
+    Mutation("nobody makes way for a model that is to wake", "daemon/request/model_sleep.c",
+             [("        if (sleep->state == MODEL_ASLEEP && lacks_memory(sleep) && wants_waking(model))\n"
+               "            make_way(server, model, now_us);\n", ""),
+              ("    if (error->code == ERR_DEVICE_MEMORY && wants_waking(model))\n"
+               "        make_way(server, model, now_us);\n", "    (void)make_way;\n")], [SLEEP]),
+    Mutation("weights that were kept are not copied back", "gpu/engine/keep.c",
+             [("    int sent = kept_weights_send(kept, part, weights->memory, rank->lane.bulk_in, &why);\n",
+               "    int sent = 0;\n    (void)why;\n")], [SLEEP]),
+    Mutation("weights that were kept half are taken for whole", "gpu/engine/keep.c",
+             [("    if (status)\n        kept_weights_drop(kept);\n    else\n        kept->whole = true;\n",
+               "    kept->whole = true;\n")], [SLEEP]),
+    Mutation("host memory that was kept is lost", "gpu/memory/host_pages.c",
+             [("        (void)munmap(base, bytes);\n    give(bytes);\n", "        (void)munmap(base, bytes);\n")], [SLEEP]),
 ]
 
 
@@ -111,8 +134,9 @@ def build(tree, tests):
 
 def fails(tree, program, suite):
     environment = dict(os.environ, CK_RUN_SUITE=suite)
+    words = suite.split() if program == "sim/test_sim" else []
     try:
-        done = subprocess.run([tree / BUILT / "tests" / program], cwd=tree, env=environment, stdout=subprocess.PIPE,
+        done = subprocess.run([tree / BUILT / "tests" / program, *words], cwd=tree, env=environment, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return True

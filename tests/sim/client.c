@@ -17,13 +17,15 @@
  */
 
 void guest_init(struct guest *guest, struct guests *all, uint32_t number, struct scene *scene,
-                const struct questions *questions, const struct order_mood *mood, uint32_t acts)
+                const struct questions *questions, const struct order_mood *mood, uint32_t models,
+                uint32_t acts)
 {
     memset(guest, 0, sizeof(*guest));
     guest->scene = scene;
     guest->questions = questions;
     guest->all = all;
     guest->mood = mood;
+    guest->models = models;
     guest->number = number;
     guest->uid = scene_below(scene, THREADS_USERS);
     guest->admin = guest->uid == 0;
@@ -226,7 +228,8 @@ static void take_frame(struct guest *guest, const struct frame *frame)
     } else if (ask) {
         take_ask(guest, ask, frame);
     } else if (order) {
-        order_take(order, guest->scene, guest->questions, frame, guest->mood);
+        order_take(order, guest->scene, guest->questions + order->model, frame,
+                   guest->mood + order->model);
         if (order->over)
             finish(guest, order);
     } else {
@@ -293,8 +296,9 @@ static void submit(struct guest *guest, bool patient, bool chat)
         return;
     order->id = guest->next_id++;
     order->patient = patient;
+    uint32_t model = guest->models > 1 ? scene_below(scene, guest->models) : 0;
     for (int i = 0; i == 0 || (chat && !order->chats && i < 8); i++) /* where one is to be had */
-        order_draw(order, scene, guest->questions, guest->mood,
+        order_draw(order, scene, guest->questions + model, guest->mood + model,
                    guest->admin ? 7 : guest->mood->priority_max, guest->floods);
     size_t length = order_encode(order, buffer, sizeof(buffer));
     scene_note(scene, "submit", guest->number, order->seq_count);
@@ -398,6 +402,21 @@ static void drain_or_resume(struct guest *guest)
             0, "");
 }
 
+/* Anybody asks how a model stands; an admin may let it sleep or wake. */
+static void sleep_or_wake(struct guest *guest)
+{
+    char head[96];
+    const struct questions *model = &guest->questions[scene_below(guest->scene, guest->models)];
+    if (scene_one_in(guest->scene, 4)) {
+        snprintf(head, sizeof(head), "{\"model\":\"%s\"}", model->name);
+        control(guest, FRAME_MODEL, true, 0, 0, head);
+        return;
+    }
+    snprintf(head, sizeof(head), "{\"model\":\"%s\",\"sleep\":%s}", model->name,
+             scene_one_in(guest->scene, 3) ? "false" : "true");
+    control(guest, FRAME_MODEL, guest->admin, guest->admin ? 0 : ERR_DENIED, 0, head);
+}
+
 static void send_bad(struct guest *guest)
 {
     unsigned char buffer[BAD_SIZE_MAX];
@@ -413,8 +432,8 @@ static void send_bad(struct guest *guest)
         return;
     }
     bool text = bad->chat && guest->questions->texts;
-    struct guest_ask *ask = new_ask(guest, bad->type, false,
-                                    bad->chat && !text ? ERR_UNSUPPORTED : bad->code, 0);
+    struct guest_ask *ask =
+        new_ask(guest, bad->type, false, bad->chat && !text ? ERR_UNSUPPORTED : bad->code, 0);
     if (ask)
         ask->text = text;
     if (ask)
@@ -458,7 +477,9 @@ static void misbehave(struct guest *guest)
 {
     struct scene *scene = guest->scene;
     uint32_t what = scene_below(scene, 100);
-    if (what < 6) {
+    if (guest->models > 1 && scene_one_in(scene, 8)) {
+        sleep_or_wake(guest);
+    } else if (what < 6) {
         for (uint32_t i = 0; i < GUEST_ORDERS && guest->rest_length == 0; i++)
             submit(guest, false, true);
     } else if (what < 52 || guest->floods) {

@@ -1,6 +1,6 @@
 /* A simulated client: connects, asks, cancels, reads fast or not at all, sends nonsense, leaves;
- * ends its side alone; all of it drawn. What comes back is checked byte by byte. When it is lightened, it behaves, and asks
- * one last thing that must be answered in full.
+ * ends its side alone; all of it drawn. What comes back is checked byte by byte. When it is
+ * lightened, it behaves, and asks one last thing that must be answered in full.
  */
 #pragma once
 
@@ -31,10 +31,11 @@ struct guests; /* all of them: one cancels what another asked for */
 
 struct guest {
     struct scene *scene;
-    const struct questions *questions;
+    const struct questions *questions; /* of each model */
+    uint32_t models;
     struct guests *all;
     struct server *server;
-    const struct order_mood *mood;
+    const struct order_mood *mood; /* of each model */
     uint32_t number, uid;
     bool admin;
     bool floods; /* asks without pause, at the highest priority */
@@ -66,7 +67,8 @@ struct guests {
 };
 
 void guest_init(struct guest *guest, struct guests *all, uint32_t number, struct scene *scene,
-                const struct questions *questions, const struct order_mood *mood, uint32_t acts);
+                const struct questions *questions, const struct order_mood *mood, uint32_t models,
+                uint32_t acts);
 void guest_free(struct guest *guest);
 /* Another daemon, the first or one after it. */
 void guest_meet(struct guest *guest, struct server *server);

@@ -1,211 +1,15 @@
 #include "tests/sim/host.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/base/option_table.h"
-#include "daemon/sched/kv.h"
-#include "daemon/text/template/chat.h"
-#include "daemon/worker/device_module.h"
 #include "daemon/worker/worker_inner.h"
 #include "gpu/emu/emu.h"
-#include "tests/sim/invariants.h"
 
-static void set(struct host *host, const char *name, uint64_t value, const char *unit)
+static struct worker *worker_of(const struct host *host, uint32_t replica)
 {
-    char text[64];
-    struct error error;
-    const struct option *option = option_find(name, strlen(name));
-    snprintf(text, sizeof(text), "%" PRIu64 "%s", value, unit);
-    if (!option || option_set(host->options, option, text, strlen(text), &error))
-        scene_fail(host->scene, "option %s = %s: %s", name, text, option ? error.text : "none");
-}
-
-static void set_word(struct host *host, const char *name, const char *text)
-{
-    struct error error;
-    const struct option *option = option_find(name, strlen(name));
-    if (!option || option_set(host->options, option, text, strlen(text), &error))
-        scene_fail(host->scene, "option %s = %s: %s", name, text, option ? error.text : "none");
-}
-
-/* Some users have a part of their own, of whatever size. */
-static void draw_weights(struct host *host)
-{
-    char users[128] = "";
-    size_t used = 0;
-    for (uint32_t uid = 0; uid < 3; uid++)
-        if (scene_one_in(host->scene, 3))
-            used += (size_t)snprintf(users + used, sizeof(users) - used, "%u:weight=%u,", uid,
-                                     (unsigned)scene_between(host->scene, 1, 10000));
-    set_word(host, "users", users);
-}
-
-/* A draft model, in some runs the model itself: its guesses fall where it does not know of a
- * sequence's adapter, or of tokens that stand in the cache and were said without it. */
-static void draw_draft_model(struct host *host, const struct host_setup *setup)
-{
-    static const char other[] = "tests/model/data/mistral-window-bf16"; /* it looks back 16 tokens */
-    struct scene *scene = host->scene;
-    bool computes = strcmp(setup->model, "synthetic:null") != 0;
-    if (!computes || setup->tp * setup->pp > 1 || !scene_one_in(scene, 2))
-        return;
-    set_word(host, "speculate", "draft");
-    set_word(host, "draft-model", scene_one_in(scene, 2) ? setup->model : other);
-}
-
-static void draw_options(struct host *host, const struct host_setup *setup)
-{
-    struct scene *scene = host->scene;
-    set_word(host, "model", setup->model);
-    set_word(host, "adapter", setup->adapters);
-    set_word(host, "device", "cpu");
-    set(host, "context-max", setup->context_max, "");
-    set(host, "steps-in-flight", scene_between(scene, 1, 2), "");
-    set(host, "sequences-max", scene_between(scene, 1, 12), "");
-    set(host, "step-tokens", 1u << scene_between(scene, 3, 8), "");
-    set(host, "gpu-memory-reserve", 0, "");
-    set(host, "kv-idle-release", scene_between(scene, 10, scene_one_in(scene, 2) ? 15 : 200), "ms");
-    /* A slow device takes longer for a step than that: prompts wait until their turn must come. */
-    bool slow = host->device_us > 30;
-    set(host, "itl-target", slow ? 1 : scene_between(scene, 1, 50), "ms");
-    set(host, "ttft-target", scene_between(scene, 1, 400), "ms");
-    set(host, "step-timeout", scene_between(scene, 500, 2000), "ms");
-    set(host, "queue-sequences", scene_between(scene, 4, 64), "");
-    set(host, "queue-tokens", 2ull * setup->context_max * scene_between(scene, 4, 32), "");
-    set(host, "output-high", scene_between(scene, 4, 16), "KiB");
-    set(host, "output-max", scene_between(scene, 64, 128), "KiB");
-    set(host, "input-max", scene_between(scene, 320, 1024), "KiB");
-    set(host, "frame-max", 128, "KiB");
-    set(host, "results-max", 64u << scene_below(scene, 6), "KiB");
-    set(host, "priority-max", setup->flood ? 7 : scene_below(scene, 8), "");
-    set(host, "min-share", setup->flood ? 20u : scene_below(scene, 51), "");
-    draw_weights(host);
-    set(host, "handshake-timeout", 300, "ms");
-    set(host, "frame-timeout", 300, "ms");
-    set(host, "stall-timeout", 300, "ms");
-    set_word(host, "prefix-cache", scene_one_in(scene, 5) ? "no" : "yes");
-    set_word(host, "speculate", scene_one_in(scene, 2) ? "lookup" : "no");
-    set(host, "speculate-tokens", scene_between(scene, 1, 15), "");
-    draw_draft_model(host, setup);
-    set(host, "cache-idle-release", scene_between(scene, 10, 500), "ms");
-}
-
-/* Slabs of few blocks, so that growing, emptying and preempting happen in small runs. */
-static void draw_memory(struct host *host, const struct host_setup *setup, uint64_t block_bytes)
-{
-    struct scene *scene = host->scene;
-    uint64_t slab_blocks = scene_between(scene, 1, 8);
-    set(host, "slab-size", slab_blocks * block_bytes, "");
-    set(host, "host-cache", scene_one_in(scene, 3) ? 0 : scene_between(scene, 8, 300) * block_bytes,
-        "");
-    if (setup->tight) {
-        uint64_t need = setup->context_max / 32 + 1;
-        set(host, "kv-max", (need + scene_below(scene, 12)) * block_bytes, "");
-    }
-}
-
-static void wake(void *context)
-{
-    struct host *host = context;
-    host->touched = true;
-}
-
-/* Conversations whose template gives what was said, whatever the model's own does. */
-static void load_chat(struct host *host)
-{
-    static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
-    struct error error;
-    if (!host->model_text.tokenizer)
-        return;
-    chat_template_free(host->model_text.chat);
-    if (chat_template_load(source, sizeof(source) - 1, &host->model_text.chat, &error))
-        scene_fail(host->scene, "%s", error.text);
-}
-
-static struct gpu_options engine_options(const struct host *host)
-{
-    static const int numbers[] = {0, 1, 2, 3};
-    struct gpu_options options = device_module_options(host->options, numbers);
-    options.adapters = host->adapters_given;
-    options.adapter_count = host->adapters.count;
-    return options;
-}
-
-static uint64_t block_bytes_of(const struct host *host)
-{
-    const struct gpu_options options = engine_options(host);
-    struct gpu_model model;
-    struct error error;
-    if (gpu_module.check(&options, &model, &error))
-        scene_fail(host->scene, "%s", error.text);
-    else if (model.groups[0].block_bytes)
-        return model.groups[0].block_bytes;
-    return 256;
-}
-
-static void open_replica(struct host *host, struct gpu_model *model, struct gpu_limits *limits)
-{
-    const struct gpu_options options = engine_options(host);
-    struct gpu_engine *engine;
-    struct error error;
-    if (gpu_module.open(&options, &engine, model, limits, &error)) {
-        scene_fail(host->scene, "%s", error.text);
-        return;
-    }
-    invariants_add(engine, model, limits);
-    struct replica_worker **made = &host->replicas[host->replica_count];
-    if (replica_make(invariants_api(), engine, model, limits, host->options, &host->completions,
-                     made, &error)) {
-        scene_fail(host->scene, "%s", error.text);
-        return;
-    }
-    /* One that is as large as the model never pays. */
-    if (host->options->speculate == SPECULATE_DRAFT)
-        (*made)->worker->sched.options.drafts_always = true;
-    (*made)->base.api = shares_api(&host->shares, (*made)->base.api);
-    host->replica_count++;
-}
-
-void host_open(struct host *host, struct scene *scene, const struct host_setup *setup)
-{
-    struct gpu_model model = {.vocab = 1};
-    struct gpu_limits limits = {.context_max = 1};
-    struct error error;
-    memset(host, 0, sizeof(*host));
-    host->scene = scene;
-    shares_init(&host->shares, scene, &host->server);
-    host->device_us = scene_one_in(scene, 3) ? 1000 : 30;
-    if (options_defaults(&host->options, &error))
-        abort();
-    draw_options(host, setup);
-    if (adapter_names_read(&host->adapters, setup->adapters, &error))
-        abort();
-    adapter_names_give(&host->adapters, host->adapters_given);
-    set(host, "tp", setup->tp, "");
-    set(host, "pp", setup->pp, "");
-    set_word(host, "ep", setup->ep ? "yes" : "no");
-    draw_memory(host, setup, block_bytes_of(host));
-    completion_init(&host->completions, wake, host);
-    if (server_init(&host->server, host->options, &host->completions, scene->random, scene->now_us,
-                    &error))
-        abort();
-    if (model_text_load(&host->model_text, setup->model, &error))
-        abort();
-    load_chat(host);
-    threads_open(&host->threads, scene, &host->server);
-    host->server.models[0].text = &host->model_text;
-    host->server.background = &host->threads.background;
-    for (uint32_t i = 0; i < setup->replicas && !scene->failed; i++)
-        open_replica(host, &model, &limits);
-    struct replica *bases[HOST_REPLICAS];
-    for (uint32_t i = 0; i < host->replica_count; i++)
-        bases[i] = &host->replicas[i]->base;
-    if (host->replica_count > 0)
-        server_serve(&host->server, &model, limits.context_max, kv_length_max(&model, &limits),
-                     "simulated", bases, host->replica_count);
+    return host->replicas[replica]->worker; /* NULL: its model sleeps */
 }
 
 void host_close(struct host *host)
@@ -218,8 +22,10 @@ void host_close(struct host *host)
     server_cancel_all(server, host->scene->now_us);
     server_turn(server, host->scene->now_us);
     for (uint32_t i = 0; i < host->replica_count; i++) {
-        worker_stop(host->replicas[i]->worker);
-        if (worker_turn(host->replicas[i]->worker, host->scene->now_us))
+        if (!worker_of(host, i))
+            continue;
+        worker_stop(worker_of(host, i));
+        if (worker_turn(worker_of(host, i), host->scene->now_us))
             scene_fail(host->scene, "a worker that was stopped goes on");
     }
     server_turn(server, host->scene->now_us);
@@ -234,8 +40,10 @@ void host_close(struct host *host)
                    " bytes, %u connections, %u users",
                    server->load.sequences, server->load.tokens, server->load.input,
                    server->load.connections, server->users.count);
+    sleepers_end(&host->sleepers);
     for (uint32_t i = 0; i < host->replica_count; i++)
         replica_free(host->replicas[i]);
+    sleepers_free(&host->sleepers);
     completion_destroy(&host->completions);
     model_text_free(&host->model_text);
     options_free(host->options);
@@ -247,7 +55,7 @@ void host_close(struct host *host)
 
 static bool halted(const struct host *host, uint32_t replica)
 {
-    return host->stopped[replica] ||
+    return host->stopped[replica] || !worker_of(host, replica) ||
            (host->worker_hangs && host->ending.stage >= ENDING_STOP && replica == 0) ||
            (host->device_hangs && host->ending.stage >= ENDING_STOP);
 }
@@ -271,7 +79,7 @@ void host_worker_turn(struct host *host, uint32_t replica)
     scene_note(host->scene, "worker", replica, (uint64_t)worker_state(worker));
     host->device_runs = true;
     if (worker_state(worker) == WORKER_LOADING) {
-        (void)worker_open(worker);
+        sleepers_load(&host->sleepers, host->replicas[replica]);
         return;
     }
     host->woken[replica] = false;
@@ -316,7 +124,7 @@ bool host_server_due(const struct host *host)
 static bool all_ready(const struct host *host)
 {
     for (uint32_t i = 0; i < host->replica_count; i++)
-        if (worker_state(host->replicas[i]->worker) != WORKER_READY)
+        if (worker_of(host, i) && worker_state(worker_of(host, i)) != WORKER_READY)
             return false;
     return true;
 }
@@ -324,8 +132,9 @@ static bool all_ready(const struct host *host)
 static void device_failed(struct host *host)
 {
     for (uint32_t i = 0; i < host->replica_count && !host->failed; i++) {
-        const struct worker *worker = host->replicas[i]->worker;
-        if (worker_state(worker) != WORKER_FAILED)
+        const struct worker *worker = worker_of(host, i);
+        if (replica_state(host->replicas[i]) != WORKER_FAILED ||
+            sleepers_expect(&host->sleepers, i))
             continue;
         host->failed = true;
         scene_note(host->scene, "failed", i, (uint64_t)worker_failure(worker)->code);
@@ -365,17 +174,20 @@ void host_end(struct host *host)
 
 static void halt(struct host *host)
 {
+    sleepers_hurry(&host->sleepers);
     server_halt(&host->server, host->scene->now_us);
     for (uint32_t i = 0; i < host->replica_count; i++) {
-        host->over |= worker_state(host->replicas[i]->worker) == WORKER_LOADING;
-        worker_stop(host->replicas[i]->worker);
+        if (!worker_of(host, i))
+            continue;
+        host->over |= worker_state(worker_of(host, i)) == WORKER_LOADING;
+        worker_stop(worker_of(host, i));
     }
 }
 
 static bool all_stopped(const struct host *host)
 {
     for (uint32_t i = 0; i < host->replica_count; i++)
-        if (worker_state(host->replicas[i]->worker) != WORKER_STOPPED)
+        if (worker_of(host, i) && worker_state(worker_of(host, i)) != WORKER_STOPPED)
             return false;
     return true;
 }
@@ -441,6 +253,26 @@ static void check_order(const struct host *host)
     CHECK_ORDER(host, greeting, greet_link, greet_us);
 }
 
+/* A worker that was started anew is another. */
+static void turn_sleepers(struct host *host)
+{
+    host->touched |= sleepers_turn(&host->sleepers, host->scene->now_us);
+    for (uint32_t i = 0; i < host->sleepers.count; i++)
+        if (sleepers_started(&host->sleepers, i))
+            host->stopped[i] = host->woken[i] = false;
+}
+
+bool host_thread_due(const struct host *host)
+{
+    return sleepers_due(&host->sleepers);
+}
+
+void host_thread_go_on(struct host *host)
+{
+    host->device_runs = true; /* it may have given it something to do */
+    sleepers_go_on(&host->sleepers);
+}
+
 void host_server_turn(struct host *host)
 {
     check_order(host);
@@ -454,6 +286,7 @@ void host_server_turn(struct host *host)
         server_ready(&host->server, host->scene->now_us);
         host->touched = true;
     }
+    turn_sleepers(host);
     if (control & COMPLETION_FAILED)
         device_failed(host);
     advance(host);
@@ -471,7 +304,8 @@ void host_server_turn(struct host *host)
 bool host_healthy(const struct host *host)
 {
     for (uint32_t i = 0; i < host->replica_count; i++)
-        if (!halted(host, i) && !worker_healthy(host->replicas[i]->worker, host->scene->now_us))
+        if (!halted(host, i) &&
+            !host->replicas[i]->base.api->healthy(&host->replicas[i]->base, host->scene->now_us))
             return false;
     return true;
 }
@@ -511,6 +345,7 @@ time_us host_next(struct host *host)
     time_us due_us = due(host), now_us = host->scene->now_us;
     if (!host->tasks_hang)
         earlier(&due_us, threads_next(&host->threads));
+    earlier(&due_us, sleepers_next(&host->sleepers));
     for (uint32_t i = 0; i < host->replica_count; i++) {
         if (halted(host, i))
             continue;
@@ -530,7 +365,8 @@ static void check_replica(struct host *host, uint32_t i)
     struct gpu_memory memory;
     struct gpu_counters counters;
     replica->api->ask_stats(replica);
-    host_worker_turn(host, i);
+    if (worker_of(host, i))
+        host_worker_turn(host, i);
     const struct stats_worker *stats = replica->api->stats(replica);
     if (stats->running || stats->starting || stats->steps_in_flight || stats->kv_blocks_used ||
         stats->kv_slabs)
@@ -573,17 +409,21 @@ static void check_replica(struct host *host, uint32_t i)
 void host_check_rest(struct host *host)
 {
     struct server *server = &host->server;
-    if (server->live_requests || server->live_sequences || server->models[0].waiting.count ||
-        server->load.sequences || server->load.tokens || server->load.input || server->encodings ||
-        server->load.results || server->load.running || server->models[0].owed ||
-        !list_empty(&server->models[0].waiting.parked))
+    uint64_t waiting = server_waiting(server);
+    bool parked = false;
+    for (uint32_t i = 0; i < server->model_count; i++)
+        parked |= server->models[i].owed || !list_empty(&server->models[i].waiting.parked);
+    if (server->live_requests || server->live_sequences || waiting || server->load.sequences ||
+        server->load.tokens || server->load.input || server->encodings || server->load.results ||
+        server->load.running || parked)
         scene_fail(host->scene,
                    "at rest: %u requests, %" PRIu64 " sequences, %" PRIu64
                    " waiting, load of %" PRIu64 " sequences, %" PRIu64 " tokens, %" PRIu64 " bytes",
-                   server->live_requests, server->live_sequences, server->models[0].waiting.count,
-                   server->load.sequences, server->load.tokens, server->load.input);
+                   server->live_requests, server->live_sequences, waiting, server->load.sequences,
+                   server->load.tokens, server->load.input);
     for (uint32_t i = 0; i < host->replica_count && !host->scene->failed; i++)
         check_replica(host, i);
+    sleepers_check_rest(&host->sleepers);
     host->figures.stopped = server->counts.finished_stop_total;
     host->figures.full = server->counts.finished_length_total;
     host->figures.cancelled = server->counts.finished_cancelled_total;

@@ -14,12 +14,14 @@
 #include "daemon/worker/replica.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/shares.h"
+#include "tests/sim/sleepers.h"
 #include "tests/sim/threads.h"
 
-#define HOST_REPLICAS 2
+#define HOST_REPLICAS 3
 
 struct host_setup {
     const char *model, *adapters;
+    const char *models; /* NAME=DIR,... of several that sleep; NULL: one, which never does */
     uint32_t replicas, tp, pp;
     bool ep;
     uint32_t context_max;
@@ -57,6 +59,7 @@ struct host {
         device_us;    /* what one piece of the device's work takes at most, by the scene's clock */
     bool device_runs; /* the device may have something to do */
     struct shares shares;
+    struct sleepers sleepers;
     struct host_figures figures; /* of host_check_rest() */
     bool failed;                 /* the device did; this daemon serves no more */
 
@@ -84,6 +87,9 @@ bool host_mask_due(const struct host *host, uint32_t replica);
 void host_mask_make(struct host *host, uint32_t replica);
 bool host_server_due(const struct host *host);
 void host_server_turn(struct host *host);
+/* Of a thread that a model falls asleep or wakes by, or has its weights kept by. */
+bool host_thread_due(const struct host *host);
+void host_thread_go_on(struct host *host);
 bool host_task_due(const struct host *host);
 void host_task_end(struct host *host);
 /* After each event. */

@@ -199,7 +199,8 @@ static void write_blocks(struct request_table *ledger, const struct slot *slot,
             ledger->groups[g].written[block]++;
             check_copied(ledger, g, block, false);
             if (!windowed(ledger, g) && ledger->groups[g].holders[block] != 1)
-                WRONG("slot %u writes block %u of group %u, which others hold", row->slot, block, g);
+                WRONG("slot %u writes block %u of group %u, which others hold", row->slot, block,
+                      g);
         }
 }
 
@@ -367,12 +368,33 @@ static int shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab, stru
     return gpu_module.kv_shrink(engine, group, slab, error);
 }
 
+static void drop(struct request_table *ledger)
+{
+    for (uint32_t s = 0; s < ledger->limits.slots_max; s++)
+        for (uint32_t g = 0; g < ledger->model.group_count; g++)
+            free(ledger->slots[s].blocks[g]);
+    free(ledger->slots);
+    for (uint32_t g = 0; g < ledger->model.group_count; g++) {
+        free(ledger->groups[g].holders);
+        free(ledger->groups[g].written);
+        free(ledger->groups[g].copied[GPU_TO_HOST]);
+        free(ledger->groups[g].copied[GPU_FROM_HOST]);
+        free(ledger->groups[g].hosted);
+        free(ledger->groups[g].there);
+    }
+    *ledger = (struct request_table){.engine = NULL};
+}
+
 /* An engine whose device failed keeps its memory, for host functions that may be late. Here none
  * is: the device is set up anew before these books end. */
 static void close_engine(struct gpu_engine *engine)
 {
-    if (engine->rank.dead)
+    if (atomic_load(&engine->failed)) {
+        if (books.dead_count == INVARIANTS_ENGINES)
+            abort();
         books.dead[books.dead_count++] = engine;
+    }
+    drop(find(engine));
     gpu_module.close(engine);
 }
 
@@ -385,21 +407,8 @@ void invariants_begin(struct scene *scene, bool fair)
 
 void invariants_end(void)
 {
-    for (uint32_t i = 0; i < books.count; i++) {
-        struct request_table *ledger = &books.ledgers[i];
-        for (uint32_t s = 0; s < ledger->limits.slots_max; s++)
-            for (uint32_t g = 0; g < ledger->model.group_count; g++)
-                free(ledger->slots[s].blocks[g]);
-        free(ledger->slots);
-        for (uint32_t g = 0; g < ledger->model.group_count; g++) {
-            free(ledger->groups[g].holders);
-            free(ledger->groups[g].written);
-            free(ledger->groups[g].copied[GPU_TO_HOST]);
-            free(ledger->groups[g].copied[GPU_FROM_HOST]);
-            free(ledger->groups[g].hosted);
-            free(ledger->groups[g].there);
-        }
-    }
+    for (uint32_t i = 0; i < books.count; i++)
+        drop(&books.ledgers[i]);
     for (uint32_t i = 0; i < books.dead_count; i++)
         free(books.dead[i]);
     memset(&books, 0, sizeof(books));
@@ -408,7 +417,13 @@ void invariants_end(void)
 void invariants_add(const struct gpu_engine *engine, const struct gpu_model *model,
                     const struct gpu_limits *limits)
 {
-    struct request_table *ledger = &books.ledgers[books.count++];
+    uint32_t at = 0;
+    while (at < books.count && books.ledgers[at].engine)
+        at++;
+    if (at == INVARIANTS_ENGINES)
+        abort();
+    books.count += at == books.count;
+    struct request_table *ledger = &books.ledgers[at];
     *ledger = (struct request_table){.engine = engine, .model = *model, .limits = *limits};
     ledger->slots = make(limits->slots_max, sizeof(*ledger->slots));
     uint32_t blocks = limits->context_max / model->block_tokens + 2;
@@ -426,6 +441,14 @@ void invariants_add(const struct gpu_engine *engine, const struct gpu_model *mod
             make((size_t)limits->chunks_max * model->groups[g].chunk_blocks, sizeof(uint32_t));
         group->there = make(model->groups[g].slabs_max, 1);
     }
+}
+
+uint32_t invariants_open(void)
+{
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < books.count; i++)
+        open += books.ledgers[i].engine != NULL;
+    return open;
 }
 
 const struct gpu_api *invariants_api(void)

@@ -109,6 +109,8 @@ void order_draw(struct order *order, struct scene *scene, const struct questions
     if (scene_one_in(scene, 4))
         order->salt = scene_one_in(scene, 2) ? "salt" : "pepper";
     order->sent_us = scene->now_us;
+    order->model = questions->number;
+    order->name = questions->name;
     draw_prompts(order, scene, questions);
 }
 
@@ -180,7 +182,8 @@ size_t order_encode(const struct order *order, void *buffer, size_t size)
     int length = snprintf(choices, sizeof(choices), "[\"%s\"]", choice);
     struct message_constraint constraint = {.kind = MESSAGE_CONSTRAINT_NONE};
     if (constrained(order))
-        constraint = (struct message_constraint){MESSAGE_CONSTRAINT_CHOICE, choices, (size_t)length};
+        constraint =
+            (struct message_constraint){MESSAGE_CONSTRAINT_CHOICE, choices, (size_t)length};
     const struct message_submit_out submit = {.params.job = order->job,
                                               .constraint = constraint,
                                               .params.priority = order->priority,
@@ -191,6 +194,7 @@ size_t order_encode(const struct order *order, void *buffer, size_t size)
                                               .params.no_cache = order->no_cache,
                                               .params.cache_salt = order->salt,
                                               .params.adapter = order->adapter,
+                                              .params.model = order->name,
                                               .prompt_count = order->prompt_count,
                                               .prompts = prompts};
     return message_encode_submit(buffer, size, order->id, &submit);
@@ -377,8 +381,8 @@ static void take_done(struct order *order, struct scene *scene, const struct fra
     seq->ended = true;
     if (done.prompt_tokens != seq->question->prompt_len ||
         done.completion_tokens != (order->job == JOB_GENERATE ? seq->got : 0))
-        WRONG("usage of %u and %u tokens, %u came", done.prompt_tokens, done.completion_tokens,
-              seq->got);
+        WRONG("usage of %u and %u tokens, must be %u and %u", done.prompt_tokens,
+              done.completion_tokens, seq->question->prompt_len, seq->got);
     bool finds =
         order->job == JOB_GENERATE || (order->job == JOB_EMBED && order->pooling == POOLING_LAST);
     if (done.cached_tokens >= done.prompt_tokens ||
@@ -479,7 +483,8 @@ static void take_error(struct order *order, struct scene *scene, const struct fr
     seq->ended = true;
     order->failed++;
     bool allowed = (mood->device_failed && error_retry(told->code) == RETRY_LATER) ||
-                   (mood->short_of_memory && told->code == ERR_DEVICE_MEMORY);
+                   (mood->short_of_memory && told->code == ERR_DEVICE_MEMORY) ||
+                   (told->code < 64 && mood->refusals >> told->code & 1);
     if (!allowed)
         WRONG("sequence %u failed: %s: %s", message.sequence, error_name(told->code), told->text);
 }

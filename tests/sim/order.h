@@ -23,10 +23,12 @@ struct order {
     enum pooling pooling;
     bool normalize, stream;
     bool texts, chats; /* the prompts are sent as texts, or as conversations */
-    bool bulky; /* the conversations are long */
+    bool bulky;        /* the conversations are long */
     bool no_cache;
+    uint32_t model;      /* number */
+    const char *name;    /* of the model; NULL: there is one */
     const char *adapter; /* its name; NULL: none */
-    const char *salt; /* of two that anybody may give; NULL: none */
+    const char *salt;    /* of two that anybody may give; NULL: none */
     int32_t priority, priority_max, logprobs;
     uint64_t deadline_ms;
     time_us sent_us;
@@ -42,11 +44,12 @@ struct order {
     uint32_t failed; /* sequences that ended with an ERROR */
 };
 
-/* What the daemon may do to sequences now. */
+/* What the daemon may do to sequences of a model now. */
 struct order_mood {
     bool ending;          /* the process was asked to end: what is late is cancelled */
     bool device_failed;   /* sequences may end with a retryable error */
     bool short_of_memory; /* and with device_memory */
+    uint64_t refusals;    /* a bit for each code that a waking of the model was refused with */
     uint32_t room;        /* tokens of a sequence at most: the context, or what KV holds */
     uint64_t sequences_max, tokens_max, batch_max;
     uint64_t results_max;

@@ -19,7 +19,7 @@
 struct question {
     int32_t *prompt;
     uint32_t prompt_len;
-    char *text; /* whose tokens the prompt is; NULL: it is none */
+    char *text;       /* whose tokens the prompt is; NULL: it is none */
     uint32_t adapter; /* number; 0: none */
     float temperature;
     bool repeats; /* what was said is likelier than before: guesses of what follows stand */
@@ -42,9 +42,11 @@ struct question {
 
 struct questions {
     char model[256];
+    uint32_t number;               /* of its model among those that are served */
+    const char *name;              /* that it is asked by; NULL: it is the only one */
     struct adapter_names adapters; /* that questions are asked by turns */
-    bool null;  /* answered by the rule */
-    bool texts; /* the model takes and gives them */
+    bool null;                     /* answered by the rule */
+    bool texts;                    /* the model takes and gives them */
     uint32_t tp; /* devices that each layer is shared by: other bits than alone, unlike stages */
     bool ep;     /* by whole experts */
     uint32_t vocab, hidden, context_max;

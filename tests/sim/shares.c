@@ -417,11 +417,29 @@ static uint64_t to_charge(struct shares *shares, const struct replica *replica,
     return seq->prompt_len - found + found / DISPATCH_HAD_SHARE;
 }
 
+static bool are_several(const struct shares *shares)
+{
+    return shares->server->model_count > 1;
+}
+
+/* Whoever sleeps, or is about to, gets nothing. */
+static void check_awake(struct shares *shares, const struct replica *replica)
+{
+    const struct server *server = shares->server;
+    for (uint32_t i = 0; i < server->model_count; i++)
+        for (uint32_t j = 0; j < server->models[i].replica_count; j++)
+            if (server->models[i].replicas[j] == replica &&
+                server->models[i].sleep.state != MODEL_AWAKE)
+                WRONG("a sequence is sent to model %u, which is %s", i,
+                      model_sleep_word(&server->models[i]));
+}
+
 static void send(struct replica *replica, struct seq *seq)
 {
     struct shares *shares = present;
+    check_awake(shares, replica);
     settle(shares);
-    if (!shares->scene->failed) {
+    if (!shares->scene->failed && !are_several(shares)) {
         check_level(shares, replica, seq);
         check_users(shares, seq);
         struct shares_due due =
@@ -436,7 +454,7 @@ static void send(struct replica *replica, struct seq *seq)
 static struct replica_room room(const struct replica *replica)
 {
     settle(present);
-    if (!present->scene->failed)
+    if (!present->scene->failed && !are_several(present))
         compare(present);
     return present->replicas->room(replica);
 }
@@ -509,6 +527,8 @@ const struct replica_api *shares_api(struct shares *shares, const struct replica
 
 void shares_begin(struct shares *shares)
 {
+    if (are_several(shares))
+        return;
     compare(shares);
     each_seq(shares, foresee);
 }
@@ -517,8 +537,10 @@ void shares_check(struct shares *shares)
 {
     const struct server *server = shares->server;
     settle(shares);
-    compare(shares);
-    forget(shares);
+    if (!are_several(shares)) {
+        compare(shares);
+        forget(shares);
+    }
     each_seq(shares, check_charged);
     check_results(shares);
     shares->parked += !list_empty(&server->models[0].waiting.parked);

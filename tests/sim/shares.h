@@ -5,6 +5,9 @@
  * who is sent must be the one whose turn it is by the books. That is the whole rule; what others
  * may use before somebody's turn follows from it (shares.c).
  *
+ * Of several models each has a queue of its own: of them these books know who is sent and who is
+ * awake, not whose turn it is.
+ *
  * Bytes of results are what is held, never more than may be, and no user holds more than its half.
  *
  * One thread; the books of one run at a time.

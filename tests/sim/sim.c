@@ -22,10 +22,15 @@ enum trouble { NO_TROUBLE, SHORT_MEMORY, FAILED_CALLS, STICKY, HANGING, TROUBLES
 struct sim {
     const struct sim_setup *setup;
     struct scene scene;
-    struct questions questions;
+    struct questions questions[SLEEPERS_MODELS];
+    char names[SLEEPERS_MODELS][8];
+    char models[1024]; /* NAME=DIR,... */
+    uint32_t model_count;
+    uint64_t device_bytes; /* that the daemon may have; UINT64_MAX: all there are */
     struct host_setup host_setup;
     struct host host;
-    struct order_mood mood;
+    struct order_mood mood[SLEEPERS_MODELS];
+    struct sleepers_figures slept; /* of daemons that have gone */
     struct guests guests;
     struct scribe scribe;
     enum trouble trouble;
@@ -63,6 +68,10 @@ static void draw_trouble(struct sim *sim)
     if (sim->setup->skipped_wait)
         sim->trouble = NO_TROUBLE;
     sim->trouble_in = scene_below(scene, 4000);
+    /* A kernel that never ends would hold whoever waits for it: where models wake, the only thread.
+     */
+    if (sim->trouble == HANGING && sim->model_count > 1)
+        sim->trouble = STICKY;
     sim->may_fail = sim->trouble >= FAILED_CALLS;
     uint32_t faults = sim->trouble == FAILED_CALLS ? scene_between(scene, 1, 3) : 0;
     for (uint32_t i = 0; i < faults; i++) {
@@ -83,7 +92,8 @@ static void strike(struct sim *sim)
     switch (sim->trouble) {
     case SHORT_MEMORY: {
         /* Others take the device's memory, all that is left or nearly all, and give it back. */
-        uint64_t limits[] = {UINT64_MAX, 0, emu_live().device_bytes + scene_below(scene, 1u << 14)};
+        uint64_t limits[] = {sim->device_bytes, 0,
+                             emu_live().device_bytes + scene_below(scene, 1u << 14)};
         emu_memory_limit(limits[scene_below(scene, 3)]);
         sim->trouble_in = scene_between(scene, 1, 1000);
         break;
@@ -105,7 +115,7 @@ static void strike(struct sim *sim)
 static void end_trouble(struct sim *sim)
 {
     sim->trouble = NO_TROUBLE;
-    emu_memory_limit(UINT64_MAX);
+    emu_memory_limit(sim->device_bytes);
     for (uint32_t call = 0; call < EMU_CALLS; call++)
         emu_fault_set((enum emu_call)call, 0, cudaSuccess);
     emu_fault_hang(0);
@@ -114,7 +124,7 @@ static void end_trouble(struct sim *sim)
 /* ---- one event ---------------------------------------------------------------------------------
  */
 
-enum actor { DEVICE, SERVER, WORKER, MASK, TASK, ACT, READ, DELIVER, END, WRITABLE, LOST };
+enum actor { DEVICE, SERVER, WORKER, MASK, TASK, THREAD, ACT, READ, DELIVER, END, WRITABLE, LOST };
 
 struct choice {
     enum actor actor;
@@ -123,7 +133,7 @@ struct choice {
 
 struct choices {
     uint32_t count;
-    struct choice choice[GUESTS * 6 + 2 * HOST_REPLICAS + 3];
+    struct choice choice[GUESTS * 6 + 2 * HOST_REPLICAS + 4];
 };
 
 static void offer(struct choices *choices, bool due, enum actor actor, uint32_t number)
@@ -138,6 +148,7 @@ static void offer_all(struct sim *sim, struct choices *choices)
     offer(choices, host_device_due(&sim->host), DEVICE, 0);
     offer(choices, host_server_due(&sim->host), SERVER, 0);
     offer(choices, host_task_due(&sim->host), TASK, 0);
+    offer(choices, host_thread_due(&sim->host), THREAD, 0);
     for (uint32_t i = 0; i < sim->host.replica_count; i++)
         offer(choices, host_worker_due(&sim->host, i), WORKER, i);
     for (uint32_t i = 0; i < sim->host.replica_count; i++)
@@ -181,6 +192,9 @@ static void take(struct sim *sim, const struct choice *choice)
         break;
     case TASK:
         host_task_end(&sim->host);
+        break;
+    case THREAD:
+        host_thread_go_on(&sim->host);
         break;
     case WORKER:
         host_worker_turn(&sim->host, choice->number);
@@ -243,25 +257,34 @@ static void quieten(struct sim *sim)
     }
 }
 
-static void learn(struct sim *sim)
+static void learn_mood(struct sim *sim, uint32_t number)
 {
     const struct server *server = &sim->host.server;
-    struct order_mood *mood = &sim->mood;
-    bool ready = server->phase == SERVER_READY || server->phase == SERVER_DRAINING;
+    const struct served_model *model = &server->models[number];
+    struct order_mood *mood = &sim->mood[number];
     mood->ending = sim->host.ending.stage != ENDING_NOT;
-    if (mood->ending)
-        quieten(sim);
     mood->device_failed = sim->host.failed;
     mood->short_of_memory = sim->trouble == SHORT_MEMORY;
-    mood->room = server->models[0].context_max;
-    if (server->models[0].kv_tokens < mood->room)
-        mood->room = (uint32_t)server->models[0].kv_tokens;
+    mood->refusals = sim->host.sleepers.refusals[number];
+    mood->room = model->context_max;
+    if (model->kv_tokens < mood->room)
+        mood->room = (uint32_t)model->kv_tokens;
     mood->sequences_max = server->limits.sequences_max;
     mood->tokens_max = server->limits.tokens_max;
     mood->batch_max = server->limits.batch_max;
     mood->results_max = server->limits.results_max;
     mood->priority_max = (int32_t)server->options->priority_max;
-    mood->hidden = server->models[0].info.hidden;
+    mood->hidden = model->info.hidden;
+}
+
+static void learn(struct sim *sim)
+{
+    const struct server *server = &sim->host.server;
+    bool ready = server->phase == SERVER_READY || server->phase == SERVER_DRAINING;
+    for (uint32_t i = 0; i < sim->model_count; i++)
+        learn_mood(sim, i);
+    if (sim->mood[0].ending)
+        quieten(sim);
     if (sim->calm && server->draining)
         server_resume(&sim->host.server);
     if (ready && !sim->loaded) {
@@ -272,7 +295,8 @@ static void learn(struct sim *sim)
     if (!healthy && !sim->host.failed && sim->may_fail)
         emu_break(cudaErrorLaunchTimeout); /* the watchdog's part */
     else if ((!healthy || sim->host.failed) && !sim->may_fail)
-        scene_fail(&sim->scene, "the device failed, and nothing was wrong with it");
+        scene_fail(&sim->scene, "the device failed, and nothing was wrong with it: %s",
+                   server->failure.text);
 }
 
 /* False when nothing can happen any more. */
@@ -357,14 +381,19 @@ static void start_daemon(struct sim *sim)
         scene_fail(&sim->scene, "no emulated device");
         return;
     }
+    emu_memory_limit(sim->device_bytes);
     sim->loaded = false;
 }
 
 static void open_host(struct sim *sim)
 {
-    invariants_begin(&sim->scene, !sim->host_setup.tight && sim->trouble != SHORT_MEMORY &&
-                                      sim->trouble != FAILED_CALLS);
+    invariants_begin(&sim->scene, !sim->host_setup.tight && sim->model_count == 1 &&
+                                      sim->trouble != SHORT_MEMORY && sim->trouble != FAILED_CALLS);
     host_open(&sim->host, &sim->scene, &sim->host_setup);
+    if (sim->scene.failed)
+        return;
+    sim->host.sleepers.faults = !sim->calm;
+    sim->host.sleepers.may_fail = sim->may_fail;
     for (uint32_t i = 0; i < sim->guests.count; i++)
         guest_meet(&sim->guests.guest[i], &sim->host.server);
     learn(sim);
@@ -387,15 +416,25 @@ static bool ending(const struct sim *sim)
     return !sim->host.over && !sim->host.failed;
 }
 
+static void add_slept(struct sim *sim)
+{
+    uint64_t *to = (uint64_t *)&sim->slept;
+    const uint64_t *from = (const uint64_t *)&sim->host.sleepers.figures;
+    for (size_t i = 0; i < sizeof(sim->slept) / sizeof(*to); i++)
+        to[i] += from[i];
+}
+
 /* Another process begins. */
 static void replace(struct sim *sim)
 {
     leave_all(sim);
+    add_slept(sim);
     host_close(&sim->host);
     end_trouble(sim);
     sim->may_fail = false;
     start_daemon(sim);
-    sim->mood.device_failed = false;
+    for (uint32_t i = 0; i < sim->model_count; i++)
+        sim->mood[i].device_failed = false;
     open_host(sim);
 }
 
@@ -408,6 +447,10 @@ static void end_daemon(struct sim *sim)
     if (sim->scene.now_us > sim->host.end_us + SLACK_US)
         scene_fail(&sim->scene, "the end took %" PRIu64 " us more than its stages may",
                    sim->scene.now_us - sim->host.end_us);
+    bool hangs = sim->host.tasks_hang || sim->host.worker_hangs || sim->host.file_hangs ||
+                 sim->host.device_hangs;
+    if (sim->host.left && !hangs)
+        scene_fail(&sim->scene, "the process left something, and nothing hung");
     sim->ends++;
     sim->drained += !sim->host.cut;
     sim->late += sim->host.cut;
@@ -478,6 +521,7 @@ static void play(struct sim *sim)
     if (sim->scene.failed)
         return;
     sim->calm = true;
+    sim->host.sleepers.faults = false;
     calm(sim);
     if (sim->host.failed && !sim->scene.failed) {
         restart(sim); /* it was broken before, and nobody had noticed until now */
@@ -537,12 +581,46 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->owed = host->owed;
     sum->lines_waited = sim->scribe.waited;
     sum->lines_dropped = sim->scribe.ring.dropped;
+    sum->slept = sim->slept.slept;
+    sum->woke = sim->slept.woke;
+    sum->made_way = sim->slept.made_way;
+    sum->wakes_refused = sim->slept.refused;
+    sum->kept = sim->slept.kept;
+    sum->keeps_failed = sim->slept.keeps_failed;
+}
+
+/* The questions of each model, asked on a device of its own; and how much all have together. */
+static void make_models(struct sim *sim, uint32_t context_max)
+{
+    const struct sim_setup *setup = sim->setup;
+    const char *at = setup->beside;
+    char list[1024], name[256];
+    struct error error;
+    snprintf(name, sizeof(name), "%s", setup->model);
+    for (uint32_t i = 0; i < SLEEPERS_MODELS && name[0] && !sim->scene.failed; i++) {
+        const struct question_model model = {name, i ? "" : setup->adapters, setup->tp, setup->ep};
+        struct questions *questions = &sim->questions[sim->model_count++];
+        if (questions_make(questions, &model, context_max, scene_between(&sim->scene, 4, 12),
+                           &sim->scene.random, &error))
+            scene_fail(&sim->scene, "%s", error.text);
+        snprintf(sim->names[i], sizeof(sim->names[i]), "m%u", i);
+        questions->number = i;
+        questions->name = setup->beside[0] ? sim->names[i] : NULL;
+        size_t used = strlen(sim->models), length = strcspn(at, ",");
+        snprintf(sim->models + used, sizeof(sim->models) - used, "%s%s=%s", i ? "," : "",
+                 sim->names[i], name);
+        snprintf(name, sizeof(name), "%.*s", (int)length, at);
+        at += length + (at[length] == ',');
+    }
+    sim->device_bytes = UINT64_MAX;
+    snprintf(list, sizeof(list), "%s,%s", setup->model, setup->beside);
+    if (setup->beside[0] && !sim->scene.failed)
+        sim->device_bytes = sleepers_room(&sim->scene, list, context_max);
 }
 
 void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *ret_report)
 {
     static struct sim sim; /* large */
-    struct error error;
     memset(&sim, 0, sizeof(sim));
     memset(ret_report, 0, sizeof(*ret_report));
     sim.setup = setup;
@@ -554,8 +632,10 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     struct scene *scene = &sim.scene;
     scribe_begin(&sim.scribe, scene);
     uint32_t context_max = 64u << scene_below(scene, 3);
+    make_models(&sim, context_max);
     sim.host_setup = (struct host_setup){.model = setup->model,
                                          .adapters = setup->adapters,
+                                         .models = setup->beside[0] ? sim.models : NULL,
                                          .replicas = setup->replicas,
                                          .tp = setup->tp,
                                          .pp = setup->pp,
@@ -563,21 +643,19 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
                                          .context_max = context_max,
                                          .tight = scene_one_in(scene, 2),
                                          .flood = scene_one_in(scene, 3)};
-    sim.mood.flood = sim.host_setup.flood;
-    const struct question_model model = {setup->model, setup->adapters, setup->tp, setup->ep};
-    if (questions_make(&sim.questions, &model, context_max,
-                       scene_between(scene, 4, 12), &scene->random, &error))
-        scene_fail(scene, "%s", error.text);
+    for (uint32_t i = 0; i < sim.model_count; i++)
+        sim.mood[i].flood = sim.host_setup.flood;
     if (!scene->failed)
         start_daemon(&sim);
     if (!scene->failed) {
         sim.guests.count = scene_between(scene, 2, GUESTS);
         for (uint32_t i = 0; i < sim.guests.count; i++)
-            guest_init(&sim.guests.guest[i], &sim.guests, i, scene, &sim.questions, &sim.mood,
-                       scene_between(scene, 5, 50));
+            guest_init(&sim.guests.guest[i], &sim.guests, i, scene, sim.questions, sim.mood,
+                       sim.model_count, scene_between(scene, 5, 50));
         draw_trouble(&sim);
         open_host(&sim);
         play(&sim);
+        add_slept(&sim);
         if (!scene->failed)
             host_close(&sim.host);
         if (!scene->failed && !sim.may_fail) /* else a call that destroys may have failed */
@@ -587,6 +665,7 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     for (uint32_t i = 0; i < sim.guests.count; i++)
         guest_free(&sim.guests.guest[i]);
     invariants_end();
-    questions_free(&sim.questions);
+    for (uint32_t i = 0; i < sim.model_count; i++)
+        questions_free(&sim.questions[i]);
     scribe_end();
 }

@@ -292,6 +292,29 @@ START_TEST(memory_that_others_hold_is_asked_for_less_and_less_often)
 }
 END_TEST
 
+/* Nobody waited meanwhile: the refusal of long ago is no reason. */
+START_TEST(who_asks_long_after_a_refusal_is_not_refused_untried)
+{
+    struct ask ask = other_one;
+    put_to_sleep(0);
+    put_to_sleep(1);
+    ask.deadline_ms = 50;
+    client_ask(&client, &ask);
+    world_turn(&world);
+    refuse(1, ERR_DEVICE_MEMORY);
+    world_pass(&world, 60000);
+    ck_assert_int_eq(next_finish(&client), FINISH_DEADLINE);
+    world_pass(&world, 2 * MODEL_WAKE_MOST_US);
+    ask.id = 3;
+    ask.deadline_ms = 0;
+    client_ask(&client, &ask);
+    world_turn(&world);
+    ck_assert_int_eq(model(1)->sleep.state, MODEL_WAKING);
+    refuse(1, ERR_DEVICE_MEMORY);
+    ck_assert_uint_eq(model(1)->waiting.count, 1);
+}
+END_TEST
+
 START_TEST(files_that_are_gone_refuse_at_once_and_nobody_leaves_for_them)
 {
     put_to_sleep(1);
@@ -356,6 +379,7 @@ Suite *sleep_suite(void)
     tcase_add_test(tests, an_idle_model_makes_way_after_its_stay);
     tcase_add_test(tests, a_busy_model_drains_and_both_are_served_in_turns);
     tcase_add_test(tests, memory_that_others_hold_is_asked_for_less_and_less_often);
+    tcase_add_test(tests, who_asks_long_after_a_refusal_is_not_refused_untried);
     tcase_add_test(tests, files_that_are_gone_refuse_at_once_and_nobody_leaves_for_them);
     tcase_add_test(tests,
                    models_that_begin_asleep_wake_one_after_the_other_and_nobody_leaves_for_them);
