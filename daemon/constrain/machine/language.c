@@ -13,47 +13,164 @@ struct product {
     uint32_t used;
     uint8_t class_of[256], first[256]; /* bytes that no part tells apart */
     uint32_t classes, end;
+    uint8_t runs[257]; /* where the class is another than that of the byte before */
+    uint32_t runs_count;
+    uint32_t lead; /* the first part whose texts are let in: what it has no way on for is out */
+    bool leads;    /* there is one */
+    uint8_t lead_class[256]; /* what it takes the classes for */
     uint32_t free_node; /* of all tuples from which any characters may come up to the end */
     uint32_t free_rule; /* a character of a text in quotes; GRAMMAR_NONE: they are not */
 };
 
+static void set_free(struct language_set *set)
+{
+    machine_free(&set->machine);
+    grammar_free(&set->grammar);
+    if (!set->text)
+        return;
+    free(set->text);
+    free(set);
+}
+
+static size_t set_bytes(const struct language_set *set)
+{
+    return sizeof(*set) + strlen(set->text) + (set->empty ? 0 : machine_bytes(&set->machine)) +
+           set->grammar.nodes_room * sizeof(*set->grammar.nodes) +
+           set->grammar.edges_room * sizeof(*set->grammar.edges);
+}
+
+void language_store_free(struct language_store *store)
+{
+    while (store->sets) {
+        struct language_set *set = store->sets;
+        store->sets = set->next;
+        set_free(set);
+    }
+    store->count = 0;
+}
+
+/* Nobody has it: it stays where there is room. */
+static void release(struct language_store *store, struct language_set *set)
+{
+    size_t bytes = 0;
+    for (const struct language_set *one = store->sets; one; one = one->next)
+        bytes += set_bytes(one);
+    if (store->count <= LANGUAGE_STORE_MAX && bytes <= LANGUAGE_STORE_BYTES)
+        return;
+    struct language_set **link = &store->sets;
+    while (*link != set)
+        link = &(*link)->next;
+    *link = set->next;
+    store->count--;
+    set_free(set);
+}
+
 void language_free(struct language *language)
 {
     for (uint32_t i = 0; i < language->count; i++) {
-        machine_free(&language->parts[i].machine);
-        grammar_free(&language->parts[i].grammar);
+        struct language_set *set = language->parts[i].set;
+        if (set->users == 0) /* its own, or it was never ended */
+            set_free(set);
+        else if (--set->users == 0)
+            release(set->store, set);
     }
     language->count = 0;
 }
 
+static struct grammar *begin_part(struct language *language, bool except, struct language_set *set)
+{
+    struct language_part *part = &language->parts[language->count++];
+    part->except = except;
+    part->own = (struct language_set){0};
+    part->set = set ? set : &part->own;
+    grammar_init(&part->set->grammar, &language->error);
+    grammar_node(&part->set->grammar);
+    return &part->set->grammar;
+}
+
 struct grammar *language_part(struct language *language, bool except)
 {
+    return language->count == LANGUAGE_PARTS_MAX ? NULL : begin_part(language, except, NULL);
+}
+
+static uint64_t hash_of(const char *text, uint32_t kind)
+{
+    uint64_t hash = 14695981039346656037u + kind;
+    for (; *text; text++)
+        hash = (hash ^ (uint8_t)*text) * 1099511628211u;
+    return hash;
+}
+
+struct grammar *language_part_kept(struct language *language, bool except,
+                                   struct language_store *store, const char *text, uint32_t kind,
+                                   bool *ret_known)
+{
+    uint64_t hash = hash_of(text, kind);
+    struct language_set *set = store->sets;
     if (language->count == LANGUAGE_PARTS_MAX)
         return NULL;
-    struct language_part *part = &language->parts[language->count++];
-    *part = (struct language_part){.except = except};
-    grammar_init(&part->grammar, &language->error);
-    grammar_node(&part->grammar);
-    return &part->grammar;
+    while (set && (set->hash != hash || set->kind != kind || strcmp(set->text, text) != 0))
+        set = set->next;
+    *ret_known = set != NULL;
+    if (set) {
+        language->parts[language->count++] = (struct language_part){.set = set, .except = except};
+        set->users++;
+        return &set->grammar;
+    }
+    char *copy = strdup(text);
+    set = copy ? malloc(sizeof(*set)) : NULL;
+    if (set)
+        *set = (struct language_set){.store = store, .kind = kind, .hash = hash, .text = copy};
+    else
+        free(copy); /* without memory to keep it, it is the language's own */
+    return begin_part(language, except, set);
+}
+
+static int end_set(struct language_set *set, uint32_t end, struct error *error)
+{
+    grammar_final(&set->grammar, end);
+    int code = grammar_finish(&set->grammar, 0);
+    if (code == -ERR_BAD_VALUE) { /* nothing is of it, which is an answer */
+        set->empty = true;
+        return 0;
+    }
+    return code ? code : machine_init(&set->machine, &set->grammar, error);
 }
 
 int language_end(struct language *language, uint32_t end)
 {
-    struct language_part *part = &language->parts[language->count - 1];
-    grammar_final(&part->grammar, end);
-    int code = grammar_finish(&part->grammar, 0);
-    if (code == -ERR_BAD_VALUE) { /* nothing is of it, which is an answer */
-        part->empty = true;
-        return 0;
+    struct language_set *set = language->parts[language->count - 1].set;
+    int code = end_set(set, end, &language->error);
+    if (code == 0 && set->text) {
+        set->grammar.error = NULL; /* the language's, which is gone before this */
+        set->users = 1;
+        set->next = set->store->sets;
+        set->store->sets = set;
+        set->store->count++;
     }
-    return code ? code : machine_init(&part->machine, &part->grammar, &language->error);
+    return code;
 }
 
 /* Of a tuple whose states are where the parts begin. */
 static void begin(const struct language *language, struct machine_state **tuple)
 {
     for (uint32_t i = 0; i < language->count; i++)
-        tuple[i] = language->parts[i].empty ? NULL : language->parts[i].machine.start;
+        tuple[i] = language->parts[i].set->empty ? NULL : language->parts[i].set->machine.start;
+}
+
+/* Where the byte leads in one part; NULL, and *ret_failed, at a limit. */
+static struct machine_state *step_part(struct language *language, uint32_t i,
+                                       struct machine_state *state, uint8_t byte, bool *ret_failed)
+{
+    struct machine *machine = &language->parts[i].set->machine;
+    language->steps++;
+    if (state->row && state->row[machine->grammar->class_of[byte]])
+        return state->row[machine->grammar->class_of[byte]];
+    machine->steps = 0;
+    state = machine_step(machine, state, byte, &language->error);
+    language->steps += machine->steps;
+    *ret_failed |= !state;
+    return state;
 }
 
 /* False: no text goes on from there; *ret_failed: a limit was met. */
@@ -61,16 +178,12 @@ static bool step(struct language *language, struct machine_state **tuple, uint8_
                  bool *ret_failed)
 {
     for (uint32_t i = 0; i < language->count; i++) {
-        struct language_part *part = &language->parts[i];
         if (!tuple[i])
             continue;
-        part->machine.steps = 0;
-        tuple[i] = machine_step(&part->machine, tuple[i], byte, &language->error);
-        language->steps += part->machine.steps + 1;
-        *ret_failed |= !tuple[i];
+        tuple[i] = step_part(language, i, tuple[i], byte, ret_failed);
         if (tuple[i] == &machine_dead)
             tuple[i] = NULL;
-        if (!tuple[i] && !part->except)
+        if (!tuple[i] && !language->parts[i].except)
             return false;
     }
     return true;
@@ -87,7 +200,7 @@ static bool ends(const struct language *language, struct machine_state *const *t
 static bool has_empty(const struct language *language)
 {
     for (uint32_t i = 0; i < language->count; i++)
-        if (language->parts[i].empty && !language->parts[i].except)
+        if (language->parts[i].set->empty && !language->parts[i].except)
             return true;
     return false;
 }
@@ -111,8 +224,9 @@ static void divide(struct product *product)
     const struct language *language = product->language;
     for (uint32_t i = 0; i < language->count; i++) {
         uint32_t next = 0, seen[256][2];
-        for (unsigned byte = 0; !language->parts[i].empty && byte < 256; byte++) {
-            uint32_t key = language->parts[i].grammar.class_of[byte], at = 0;
+        const struct language_set *set = language->parts[i].set;
+        for (unsigned byte = 0; !set->empty && byte < 256; byte++) {
+            uint32_t key = set->grammar.class_of[byte], at = 0;
             while (at < next && (seen[at][0] != of_byte[byte] || seen[at][1] != key))
                 at++;
             if (at == next) {
@@ -126,7 +240,15 @@ static void divide(struct product *product)
         product->class_of[byte] = (uint8_t)of_byte[byte];
         if (of_byte[byte] == product->classes)
             product->first[product->classes++] = (uint8_t)byte;
+        if (byte == 0 || of_byte[byte] != of_byte[byte - 1])
+            product->runs[product->runs_count++] = (uint8_t)byte;
     }
+    while (product->lead + 1 < language->count && language->parts[product->lead].except)
+        product->lead++;
+    const struct language_part *lead = &language->parts[product->lead];
+    for (uint32_t class = 0; class < product->classes && !lead->except; class ++)
+        product->lead_class[class] = lead->set->grammar.class_of[product->first[class]];
+    product->leads = !lead->except;
 }
 
 /* Whether behind this node a text in quotes ends. */
@@ -147,9 +269,9 @@ static bool closes(const struct grammar *grammar, uint32_t node, unsigned depth)
 /* In one of the ways that it was read, any characters may come, and then the quote and the end. */
 static bool is_free(const struct language_part *part, const struct machine_state *state)
 {
-    const struct grammar *grammar = &part->grammar;
+    const struct grammar *grammar = &part->set->grammar;
     for (uint32_t i = 0; i < state->count; i++) {
-        const struct machine_frame *frame = &part->machine.frames[state->set[i].frame];
+        const struct machine_frame *frame = &part->set->machine.frames[state->set[i].frame];
         if (state->set[i].node != grammar->canonical || state->set[i].frame == MACHINE_ROOT)
             continue;
         const struct grammar_edge *edge = &grammar->edges[frame->edge];
@@ -187,8 +309,6 @@ static uint32_t node_of(struct product *product, struct machine_state *const *tu
 {
     uint32_t count = product->language->count;
     uint64_t hash = 0;
-    if (product->free_rule != GRAMMAR_NONE && all_free(product, tuple))
-        return free_node(product);
     for (uint32_t i = 0; i < count; i++)
         hash = (hash ^ (uint64_t)(uintptr_t)tuple[i]) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
     for (uint32_t slot = (uint32_t)hash % SLOTS;; slot = (slot + 1) % SLOTS) {
@@ -198,6 +318,8 @@ static uint32_t node_of(struct product *product, struct machine_state *const *tu
                 return product->nodes[at];
             continue;
         }
+        if (product->free_rule != GRAMMAR_NONE && all_free(product, tuple))
+            return free_node(product);
         if (product->used == LANGUAGE_NODES_MAX)
             return GRAMMAR_NONE;
         at = product->slots[slot] = product->used++;
@@ -209,28 +331,47 @@ static uint32_t node_of(struct product *product, struct machine_state *const *tu
     }
 }
 
-/* Where each byte leads from the state; false over a limit. */
+/* The node that a class of bytes leads to; GRAMMAR_NONE: no text goes on like this. False: a limit
+ * was met. */
+static bool target_of(struct product *product, uint32_t at, uint32_t class, uint32_t *ret_to)
+{
+    struct language *language = product->language;
+    struct machine_state *tuple[LANGUAGE_PARTS_MAX];
+    bool failed = false;
+    memcpy(tuple, product->tuples + (size_t)at * language->count,
+           language->count * sizeof(tuple[0]));
+    *ret_to = GRAMMAR_NONE;
+    if (step(language, tuple, product->first[class], &failed) &&
+        (*ret_to = node_of(product, tuple)) == GRAMMAR_NONE)
+        return false;
+    return !failed && language->steps <= LANGUAGE_STEPS_MAX;
+}
+
+/* Where each byte leads from the state; false over a limit. Classes are numbered as they are met. */
 static bool edges_of(struct product *product, uint32_t at)
 {
-    uint32_t to[256], count = product->language->count;
-    bool failed = false;
-    for (uint32_t class = 0; class < product->classes; class ++) {
-        struct machine_state *tuple[LANGUAGE_PARTS_MAX];
-        memcpy(tuple, product->tuples + (size_t)at * count, count * sizeof(tuple[0]));
-        to[class] = GRAMMAR_NONE;
-        if (step(product->language, tuple, product->first[class], &failed) &&
-            (to[class] = node_of(product, tuple)) == GRAMMAR_NONE)
-            return false;
-        if (failed || product->language->steps > LANGUAGE_STEPS_MAX)
-            return false;
-    }
-    for (unsigned low = 0, high; low < 256; low = high) {
-        uint32_t target = to[product->class_of[low]];
-        for (high = low + 1; high < 256 && to[product->class_of[high]] == target;)
-            high++;
-        if (target != GRAMMAR_NONE)
-            grammar_bytes(product->grammar, product->nodes[at], target, (uint8_t)low,
-                          (uint8_t)(high - 1));
+    const struct machine_state *lead =
+        product->tuples[(size_t)at * product->language->count + product->lead];
+    uint32_t to[256], known = 0, open = GRAMMAR_NONE;
+    unsigned low = 0;
+    for (uint32_t run = 0; run <= product->runs_count; run++) {
+        unsigned byte = run < product->runs_count ? product->runs[run] : 256;
+        uint32_t class = byte < 256 ? product->class_of[byte] : 0;
+        if (class == known && byte < 256) {
+            to[known++] = GRAMMAR_NONE;
+            if (product->leads && lead->row && lead->row[product->lead_class[class]] == &machine_dead)
+                product->language->steps++; /* most bytes: within a character of several above all */
+            else if (!target_of(product, at, class, &to[class]))
+                return false;
+        }
+        uint32_t target = byte < 256 ? to[class] : GRAMMAR_NONE;
+        if (target == open)
+            continue;
+        if (open != GRAMMAR_NONE)
+            grammar_bytes(product->grammar, product->nodes[at], open, (uint8_t)low,
+                          (uint8_t)(byte - 1));
+        open = target;
+        low = byte;
     }
     return true;
 }

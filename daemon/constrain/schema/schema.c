@@ -63,7 +63,7 @@ void schema_work(struct schema_reader *reader, const struct language *language)
 {
     uint64_t steps = language->steps / 4 + 1000 * language->count;
     for (uint32_t i = 0; i < language->count; i++)
-        steps += language->parts[i].grammar.work / 8;
+        steps += language->parts[i].set->grammar.work / 8;
     schema_spend(reader, steps);
 }
 
@@ -196,6 +196,32 @@ void parts_free(struct parts *parts)
     *parts = (struct parts){0};
 }
 
+uint32_t schema_known(struct schema_reader *reader, const char *key, bool *ret_made)
+{
+    struct known_rule *known = reader->known;
+    uint64_t hash = 14695981039346656037u;
+    size_t size = strlen(key) + 1;
+    for (const char *byte = key; *byte; byte++)
+        hash = (hash ^ (uint8_t)*byte) * 1099511628211u;
+    while (known && schema_step(reader) && (known->hash != hash || strcmp(known->key, key) != 0))
+        known = known->next;
+    *ret_made = false;
+    if (!schema_spend(reader, size / 16))
+        return 0;
+    if (known)
+        return known->rule;
+    known = malloc(sizeof(*known) + size);
+    if (!known) {
+        grammar_fail(reader->grammar, ERR_NO_MEMORY, "no memory for a constraint");
+        return 0;
+    }
+    *known = (struct known_rule){reader->known, hash, grammar_node(reader->grammar)};
+    memcpy(known->key, key, size);
+    reader->known = known;
+    *ret_made = true;
+    return known->rule;
+}
+
 json *schema_parse(struct grammar *grammar, const char *text, size_t length)
 {
     struct json_bounds bounds = {length, SCHEMA_DEPTH_MAX, SCHEMA_VALUES_MAX};
@@ -214,11 +240,12 @@ void schema_reader_free(struct schema_reader *reader)
         reader->rules = rule->next;
         free(rule);
     }
-    while (reader->texts) {
-        struct text_rule *rule = reader->texts;
-        reader->texts = rule->next;
+    while (reader->known) {
+        struct known_rule *rule = reader->known;
+        reader->known = rule->next;
         free(rule);
     }
+    language_store_free(&reader->sets);
     free(reader->places);
 }
 
