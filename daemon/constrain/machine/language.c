@@ -347,32 +347,43 @@ static bool target_of(struct product *product, uint32_t at, uint32_t class, uint
     return !failed && language->steps <= LANGUAGE_STEPS_MAX;
 }
 
-/* Where each byte leads from the state; false over a limit. Classes are numbered as they are met. */
+/* The lead's ways on from the state, where they were looked at; else NULL. */
+static struct machine_state *const *lead_row(const struct product *product, uint32_t at)
+{
+    size_t place = (size_t)at * product->language->count + product->lead;
+    return product->leads ? product->tuples[place]->row : NULL;
+}
+
+/* Where each byte leads from the state; false over a limit. Classes are numbered as they are met;
+ * most of them lead nowhere, within a character of several bytes above all. */
 static bool edges_of(struct product *product, uint32_t at)
 {
-    const struct machine_state *lead =
-        product->tuples[(size_t)at * product->language->count + product->lead];
-    uint32_t to[256], known = 0, open = GRAMMAR_NONE;
+    struct machine_state *const *row = lead_row(product, at);
+    uint32_t to[256], known = 0, open = GRAMMAR_NONE, target;
     unsigned low = 0;
-    for (uint32_t run = 0; run <= product->runs_count; run++) {
-        unsigned byte = run < product->runs_count ? product->runs[run] : 256;
-        uint32_t class = byte < 256 ? product->class_of[byte] : 0;
-        if (class == known && byte < 256) {
-            to[known++] = GRAMMAR_NONE;
-            if (product->leads && lead->row && lead->row[product->lead_class[class]] == &machine_dead)
-                product->language->steps++; /* most bytes: within a character of several above all */
-            else if (!target_of(product, at, class, &to[class]))
+    for (uint32_t run = 0; run < product->runs_count; run++) {
+        uint32_t class = product->class_of[product->runs[run]];
+        if (class < known) {
+            target = to[class];
+        } else if (row && row[product->lead_class[class]] == &machine_dead) {
+            product->language->steps++;
+            target = to[known++] = GRAMMAR_NONE;
+        } else {
+            if (!target_of(product, at, class, &target))
                 return false;
+            to[known++] = target;
+            row = lead_row(product, at);
         }
-        uint32_t target = byte < 256 ? to[class] : GRAMMAR_NONE;
         if (target == open)
             continue;
         if (open != GRAMMAR_NONE)
             grammar_bytes(product->grammar, product->nodes[at], open, (uint8_t)low,
-                          (uint8_t)(byte - 1));
+                          (uint8_t)(product->runs[run] - 1));
         open = target;
-        low = byte;
+        low = product->runs[run];
     }
+    if (open != GRAMMAR_NONE)
+        grammar_bytes(product->grammar, product->nodes[at], open, (uint8_t)low, 255);
     return true;
 }
 

@@ -99,6 +99,17 @@ bool machine_add(struct machine *machine, uint32_t node, uint32_t frame)
     }
 }
 
+bool machine_has(const struct machine *machine, uint32_t node, uint32_t frame)
+{
+    uint32_t key = mix(node, frame) % SEEN_SLOTS;
+    for (; machine->seen[2 * key] == machine->stamp; key = (key + 1) % SEEN_SLOTS) {
+        const struct machine_config *known = &machine->work[machine->seen[2 * key + 1]];
+        if (known->node == node && known->frame == frame)
+            return true;
+    }
+    return false;
+}
+
 /* Into a rule, for the count-th time in a row. A single call after which nothing comes needs no
  * frame of its own: so lists by right recursion take no room. */
 static bool call(struct machine *machine, uint32_t at, uint32_t parent, uint32_t count)
@@ -182,6 +193,29 @@ static bool read_byte(struct machine *machine, const struct machine_state *state
     return machine_close(machine);
 }
 
+/* Most classes of bytes lead nowhere, which is seen from the edges at once. Classes are numbered as
+ * their bytes are. */
+static void make_row(struct machine *machine, struct machine_state *state)
+{
+    const struct grammar *grammar = machine->grammar;
+    bool reads[256] = {false};
+    for (uint32_t i = 0; i < state->count; i++) {
+        uint32_t at = grammar->nodes[state->set[i].node].first;
+        for (; at != GRAMMAR_NONE; at = grammar->edges[at].next) {
+            const struct grammar_edge *edge = &grammar->edges[at];
+            machine->steps++;
+            if (edge->kind != EDGE_BYTES)
+                continue;
+            uint8_t low = grammar->class_of[edge->low], high = grammar->class_of[edge->high];
+            memset(reads + low, true, (size_t)(high - low) + 1);
+        }
+    }
+    state->row = calloc(grammar->classes, sizeof(*state->row));
+    for (uint32_t class = 0; state->row && class < grammar->classes; class ++)
+        if (!reads[class])
+            state->row[class] = &machine_dead;
+}
+
 struct machine_state *machine_step(struct machine *machine, struct machine_state *state,
                                    uint8_t byte, struct error *error)
 {
@@ -191,12 +225,14 @@ struct machine_state *machine_step(struct machine *machine, struct machine_state
     if (state->row && state->row[class])
         return state->row[class];
     if (!state->row) {
-        state->row = calloc(machine->grammar->classes, sizeof(*state->row));
+        make_row(machine, state);
         if (!state->row) {
             error_set(error, ERR_NO_MEMORY, "no memory for a constraint");
             return NULL;
         }
         machine->bytes += machine->grammar->classes * sizeof(*state->row);
+        if (state->row[class])
+            return state->row[class];
     }
     struct machine_state *to = NULL;
     if (read_byte(machine, state, byte))

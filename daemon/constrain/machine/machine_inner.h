@@ -25,6 +25,7 @@ static inline uint32_t frame_slot(uint32_t edge, uint32_t parent, uint32_t count
 
 /* The set that is being made: a configuration more, all that follows from it, the state of it. */
 bool machine_add(struct machine *machine, uint32_t node, uint32_t frame);
+bool machine_has(const struct machine *machine, uint32_t node, uint32_t frame);
 bool machine_close(struct machine *machine);
 struct machine_state *machine_intern(struct machine *machine); /* NULL: no room */
 void machine_state_free(struct machine *machine, struct machine_state *state);

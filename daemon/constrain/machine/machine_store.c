@@ -3,22 +3,26 @@
 
 #include "daemon/constrain/machine/machine_inner.h"
 
-static int by_node(const void *left, const void *right)
-{
-    const struct machine_config *a = left, *b = right;
-    if (a->node != b->node)
-        return a->node < b->node ? -1 : 1;
-    return a->frame < b->frame ? -1 : a->frame > b->frame;
-}
-
+/* Sets are equal in any order. */
 static uint64_t hash_of(const struct machine_config *set, uint32_t count, bool ends)
 {
     uint64_t hash = ends ? 1 : 2;
     for (uint32_t i = 0; i < count; i++) {
-        hash = (hash ^ ((uint64_t)set[i].node << 32 | set[i].frame)) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 29;
+        uint64_t one = ((uint64_t)set[i].node << 32 | set[i].frame) * 0x9e3779b97f4a7c15u;
+        hash += (one ^ one >> 29) * 0xbf58476d1ce4e5b9u;
     }
-    return hash;
+    return hash ^ hash >> 31;
+}
+
+/* What the state is made of, each once, is in the set that is being made. */
+static bool is_made(const struct machine *machine, const struct machine_state *state)
+{
+    if (state->count != machine->kept_count || state->ends != machine->ends)
+        return false;
+    uint32_t i = 0;
+    while (i < state->count && machine_has(machine, state->set[i].node, state->set[i].frame))
+        i++;
+    return i == state->count;
 }
 
 static size_t size_of(uint32_t count)
@@ -30,12 +34,10 @@ struct machine_state *machine_intern(struct machine *machine)
 {
     uint32_t count = machine->kept_count;
     size_t set_bytes = count * sizeof(machine->kept[0]);
-    qsort(machine->kept, count, sizeof(machine->kept[0]), by_node);
     uint64_t hash = hash_of(machine->kept, count, machine->ends);
     struct machine_state **slot = &machine->state_index[hash % STATE_SLOTS];
     for (struct machine_state *state = *slot; state; state = state->same)
-        if (state->hash == hash && state->count == count && state->ends == machine->ends &&
-            !memcmp(state->set, machine->kept, set_bytes))
+        if (state->hash == hash && is_made(machine, state))
             return state;
     if (machine->bytes + size_of(count) > MACHINE_BYTES_MAX)
         return NULL;
@@ -98,7 +100,7 @@ static void move_frames(struct machine *machine)
     free(place);
 }
 
-/* Moving keeps the order of frames, so that sets stay sorted; their hashes change. */
+/* Moving changes the hashes. */
 static void index_again(struct machine *machine)
 {
     memset(machine->state_index, 0, STATE_SLOTS * sizeof(struct machine_state *));
