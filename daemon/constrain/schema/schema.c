@@ -100,6 +100,8 @@ static bool says_nothing(const json *member)
 {
     const char *name = json_key(member);
     bool number = json_is_number(member);
+    if (!json_is_bool(member) && !number)
+        return false;
     if (!strcmp(name, "uniqueItems"))
         return json_is_bool(member) && !json_bool(member);
     if (!strncmp(name, "unevaluated", 11) || !strcmp(name, "items") ||
@@ -114,7 +116,7 @@ static bool says_nothing(const json *member)
 const struct keyword *schema_keyword(const json *member)
 {
     const char *name = json_key(member);
-    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++)
+    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]) && *keywords[i].name <= *name; i++)
         if (*name == *keywords[i].name && !strcmp(name, keywords[i].name))
             return says_nothing(member) ? NULL : &keywords[i];
     return NULL;
@@ -122,13 +124,15 @@ const struct keyword *schema_keyword(const json *member)
 
 unsigned schema_type_of(const json *value)
 {
-    double number = json_number(value);
+    double number;
+    if (json_is_string(value))
+        return TYPE_STRING;
+    number = json_number(value);
     if (json_is_number(value)) /* 1.0 is an integer to JSON Schema */
         return number < 1e18 && number > -1e18 && (double)(int64_t)number != number ? TYPE_FRACTION
                                                                                     : TYPE_INTEGER;
     return json_is_null(value)     ? TYPE_NULL
            : json_is_bool(value)   ? TYPE_BOOLEAN
-           : json_is_string(value) ? TYPE_STRING
            : json_is_array(value)  ? TYPE_ARRAY
                                    : TYPE_OBJECT;
 }
