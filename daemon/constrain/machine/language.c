@@ -5,6 +5,10 @@
 
 #define SLOTS 32768u /* a power of two, more than states */
 
+struct rest { /* any characters up to the end, so many */
+    uint32_t min, max;
+};
+
 struct product {
     struct language *language;
     struct grammar *grammar;
@@ -18,7 +22,7 @@ struct product {
     uint32_t lead; /* the first part whose texts are let in: what it has no way on for is out */
     bool leads;    /* there is one */
     uint8_t lead_class[256]; /* what it takes the classes for */
-    uint32_t free_node; /* of all tuples from which any characters may come up to the end */
+    uint32_t free_node; /* of all tuples from which any number of any characters may come */
     uint32_t free_rule; /* a character of a text in quotes; GRAMMAR_NONE: they are not */
 };
 
@@ -34,7 +38,7 @@ static void set_free(struct language_set *set)
 
 static size_t set_bytes(const struct language_set *set)
 {
-    return sizeof(*set) + strlen(set->text) + (set->empty ? 0 : machine_bytes(&set->machine)) +
+    return sizeof(*set) + (set->empty ? 0 : machine_bytes(&set->machine)) +
            set->grammar.nodes_room * sizeof(*set->grammar.nodes) +
            set->grammar.edges_room * sizeof(*set->grammar.edges);
 }
@@ -266,8 +270,10 @@ static bool closes(const struct grammar *grammar, uint32_t node, unsigned depth)
     return false;
 }
 
-/* In one of the ways that it was read, any characters may come, and then the quote and the end. */
-static bool is_free(const struct language_part *part, const struct machine_state *state)
+/* How many characters may still come, whichever they are, up to the quote and the end; false: not
+ * any may. Without a bound, one of the ways that were read is enough; with one, it is the only way. */
+static bool takes_any(const struct language_part *part, const struct machine_state *state,
+                      struct rest *ret_rest)
 {
     const struct grammar *grammar = &part->set->grammar;
     for (uint32_t i = 0; i < state->count; i++) {
@@ -275,33 +281,61 @@ static bool is_free(const struct language_part *part, const struct machine_state
         if (state->set[i].node != grammar->canonical || state->set[i].frame == MACHINE_ROOT)
             continue;
         const struct grammar_edge *edge = &grammar->edges[frame->edge];
-        if (edge->rule == grammar->canonical && edge->max == GRAMMAR_UNBOUNDED &&
-            frame->count > edge->min && frame->parent == MACHINE_ROOT &&
-            closes(grammar, edge->to, 0))
+        if (edge->rule != grammar->canonical || frame->parent != MACHINE_ROOT ||
+            !closes(grammar, edge->to, 0))
+            continue;
+        uint32_t read = frame->count - 1;
+        bool bounded = edge->max != GRAMMAR_UNBOUNDED;
+        *ret_rest = (struct rest){edge->min > read ? edge->min - read : 0,
+                                  bounded ? edge->max - read : GRAMMAR_UNBOUNDED};
+        if (!bounded && frame->count > edge->min) {
+            ret_rest->min = 0;
             return true;
+        }
+        if (state->count != 2)
+            return state->count == 1;
+        return state->set[1 - i].node == edge->to && state->set[1 - i].frame == MACHINE_ROOT;
     }
     return false;
 }
 
-static bool all_free(const struct product *product, struct machine_state *const *tuple)
+static bool all_take_any(const struct product *product, struct machine_state *const *tuple,
+                         struct rest *ret_rest)
 {
+    *ret_rest = (struct rest){0, GRAMMAR_UNBOUNDED};
     for (uint32_t i = 0; i < product->language->count; i++) {
         const struct language_part *part = &product->language->parts[i];
-        if (part->except ? tuple[i] != NULL : !is_free(part, tuple[i]))
+        struct rest own;
+        if (part->except ? tuple[i] != NULL : !takes_any(part, tuple[i], &own))
             return false;
+        if (!part->except && own.min > ret_rest->min)
+            ret_rest->min = own.min;
+        if (!part->except && own.max < ret_rest->max)
+            ret_rest->max = own.max;
     }
-    return true;
+    return ret_rest->min <= ret_rest->max;
 }
 
-static uint32_t free_node(struct product *product)
+/* Behind it so many of any characters, counted while they are read. */
+static uint32_t rest_node(struct product *product, struct rest rest)
 {
-    if (product->free_node != GRAMMAR_NONE)
+    bool free = rest.min == 0 && rest.max == GRAMMAR_UNBOUNDED;
+    if (free && product->free_node != GRAMMAR_NONE)
         return product->free_node;
-    product->free_node = grammar_node(product->grammar);
-    uint32_t more = grammar_call(product->grammar, product->free_node, GRAMMAR_NONE,
-                                 product->free_rule, 0, GRAMMAR_UNBOUNDED);
+    uint32_t node = grammar_node(product->grammar);
+    uint32_t more = grammar_call(product->grammar, node, GRAMMAR_NONE, product->free_rule, rest.min,
+                                 rest.max);
     grammar_bytes(product->grammar, more, product->end, '"', '"');
-    return product->free_node;
+    if (free)
+        product->free_node = node;
+    return node;
+}
+
+/* A node that is done: products have no calls of their own. */
+static bool is_rest(const struct product *product, uint32_t at)
+{
+    uint32_t first = product->grammar->nodes[product->nodes[at]].first;
+    return first != GRAMMAR_NONE && product->grammar->edges[first].kind == EDGE_CALL;
 }
 
 /* The node of a tuple, which is kept where it is new; GRAMMAR_NONE: there are too many. */
@@ -318,12 +352,13 @@ static uint32_t node_of(struct product *product, struct machine_state *const *tu
                 return product->nodes[at];
             continue;
         }
-        if (product->free_rule != GRAMMAR_NONE && all_free(product, tuple))
-            return free_node(product);
         if (product->used == LANGUAGE_NODES_MAX)
             return GRAMMAR_NONE;
         at = product->slots[slot] = product->used++;
         memcpy(product->tuples + (size_t)at * count, tuple, count * sizeof(tuple[0]));
+        struct rest rest;
+        if (product->free_rule != GRAMMAR_NONE && all_take_any(product, tuple, &rest))
+            return product->nodes[at] = rest_node(product, rest);
         product->nodes[at] = grammar_node(product->grammar);
         if (ends(product->language, tuple))
             grammar_nothing(product->grammar, product->nodes[at], product->end);
@@ -409,7 +444,7 @@ uint32_t language_put(struct language *language, struct grammar *grammar, uint32
         begin(language, tuple);
         grammar_nothing(grammar, from, node_of(&product, tuple));
         for (uint32_t at = 0; at < product.used && !grammar->code; at++)
-            if (!edges_of(&product, at))
+            if (!is_rest(&product, at) && !edges_of(&product, at))
                 grammar_fail(grammar, ERR_UNSUPPORTED, "%s, which takes too many states", what);
     }
     free(product.tuples);
