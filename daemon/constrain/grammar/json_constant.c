@@ -28,8 +28,12 @@ uint32_t json_quoted(struct grammar *grammar, uint32_t from, const char *text)
         unsigned char byte = (unsigned char)*text;
         bool escaped = byte < ' ' || byte == '"' || byte == '\\';
         const char *found = escaped ? strchr(meant, byte) : NULL;
-        char escape[] = {'\\', found ? names[found - meant] : 'u', '0', '0',
-                         digits[byte >> 4],  digits[byte & 15]};
+        char escape[] = {'\\',
+                         found ? names[found - meant] : 'u',
+                         '0',
+                         '0',
+                         digits[byte >> 4],
+                         digits[byte & 15]};
         from = escaped ? json_shared(grammar, from, escape, found ? 2 : sizeof(escape))
                        : json_shared(grammar, from, text, 1);
     }

@@ -22,8 +22,8 @@ struct product {
     uint32_t lead; /* the first part whose texts are let in: what it has no way on for is out */
     bool leads;    /* there is one */
     uint8_t lead_class[256]; /* what it takes the classes for */
-    uint32_t free_node; /* of all tuples from which any number of any characters may come */
-    uint32_t free_rule; /* a character of a text in quotes; GRAMMAR_NONE: they are not */
+    uint32_t free_node;      /* of all tuples from which any number of any characters may come */
+    uint32_t free_rule;      /* a character of a text in quotes; GRAMMAR_NONE: they are not */
 };
 
 static void set_free(struct language_set *set)
@@ -271,7 +271,8 @@ static bool closes(const struct grammar *grammar, uint32_t node, unsigned depth)
 }
 
 /* How many characters may still come, whichever they are, up to the quote and the end; false: not
- * any may. Without a bound, one of the ways that were read is enough; with one, it is the only way. */
+ * any may. Without a bound, one of the ways that were read is enough; with one, it is the only way.
+ */
 static bool takes_any(const struct language_part *part, const struct machine_state *state,
                       struct rest *ret_rest)
 {
@@ -323,8 +324,8 @@ static uint32_t rest_node(struct product *product, struct rest rest)
     if (free && product->free_node != GRAMMAR_NONE)
         return product->free_node;
     uint32_t node = grammar_node(product->grammar);
-    uint32_t more = grammar_call(product->grammar, node, GRAMMAR_NONE, product->free_rule, rest.min,
-                                 rest.max);
+    uint32_t more =
+        grammar_call(product->grammar, node, GRAMMAR_NONE, product->free_rule, rest.min, rest.max);
     grammar_bytes(product->grammar, more, product->end, '"', '"');
     if (free)
         product->free_node = node;

@@ -116,7 +116,8 @@ static bool says_nothing(const json *member)
 const struct keyword *schema_keyword(const json *member)
 {
     const char *name = json_key(member);
-    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]) && *keywords[i].name <= *name; i++)
+    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]) && *keywords[i].name <= *name;
+         i++)
         if (*name == *keywords[i].name && !strcmp(name, keywords[i].name))
             return says_nothing(member) ? NULL : &keywords[i];
     return NULL;
@@ -131,10 +132,10 @@ unsigned schema_type_of(const json *value)
     if (json_is_number(value)) /* 1.0 is an integer to JSON Schema */
         return number < 1e18 && number > -1e18 && (double)(int64_t)number != number ? TYPE_FRACTION
                                                                                     : TYPE_INTEGER;
-    return json_is_null(value)     ? TYPE_NULL
-           : json_is_bool(value)   ? TYPE_BOOLEAN
-           : json_is_array(value)  ? TYPE_ARRAY
-                                   : TYPE_OBJECT;
+    return json_is_null(value)    ? TYPE_NULL
+           : json_is_bool(value)  ? TYPE_BOOLEAN
+           : json_is_array(value) ? TYPE_ARRAY
+                                  : TYPE_OBJECT;
 }
 
 static unsigned type_named(struct schema_reader *reader, const json *name,

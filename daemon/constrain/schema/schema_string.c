@@ -42,8 +42,8 @@ bool schema_text_pattern(struct schema_reader *reader, struct language *language
                          bool found, bool denied, enum character_form form, const char *path)
 {
     bool known = false;
-    struct grammar *grammar = language_part_kept(language, denied, &reader->sets, text,
-                                                 kind_of(form, found), &known);
+    struct grammar *grammar =
+        language_part_kept(language, denied, &reader->sets, text, kind_of(form, found), &known);
     if (!grammar) {
         grammar_fail(reader->grammar, ERR_UNSUPPORTED, "%s: too many conditions of one text", path);
         return false;
