@@ -137,6 +137,36 @@ START_TEST(a_text_is_taken_where_it_meets_the_constraint_and_only_there)
 }
 END_TEST
 
+/* Far more than LANGUAGE_STORE_BYTES have room for, each of them twice, with others between. */
+START_TEST(patterns_beyond_those_that_are_kept_say_what_they_say)
+{
+    static char text[32768];
+    struct vocabulary *vocabulary = style_new(STYLE_BYTES);
+    struct constraint *constraint = NULL;
+    struct error error = {0};
+    size_t used = (size_t)snprintf(text, sizeof(text), "{\"properties\":{");
+    for (unsigned i = 0; i < 200; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                 "%s\"p%u\":{\"type\":\"string\",\"pattern\":\"^%u[a-c]+$\","
+                                 "\"maxLength\":4}",
+                                 i ? "," : "", i, i % 100);
+    snprintf(text + used, sizeof(text) - used, "}}");
+    int code = constraint_new(S, text, strlen(text), vocabulary, &constraint, &error);
+    ck_assert_msg(code == 0, "%s", error.text);
+    const char *good = "{\"p0\":\"0abc\",\"p99\":\"99ab\",\"p100\":\"0c\",\"p199\":\"99a\"}";
+    ck_assert_int_eq(meets(constraint, good, strlen(good)), 1);
+    for (unsigned i = 0; i < 200; i++) {
+        char long_one[64], other[64];
+        snprintf(long_one, sizeof(long_one), "{\"p%u\":\"%uabcc\"}", i, i % 100);
+        snprintf(other, sizeof(other), "{\"p%u\":\"%ua\"}", i, (i + 1) % 100);
+        ck_assert_int_ne(meets(constraint, long_one, strlen(long_one)), 1);
+        ck_assert_int_ne(meets(constraint, other, strlen(other)), 1);
+    }
+    constraint_free(constraint);
+    vocabulary_free(vocabulary);
+}
+END_TEST
+
 START_TEST(what_is_not_kept_is_refused_by_name)
 {
     const struct refusal *one = &refusals[_i];
@@ -291,6 +321,7 @@ Suite *instance_suite(void)
     tcase_add_loop_test(cases, a_text_is_taken_where_it_meets_the_constraint_and_only_there, 0,
                         COUNT(instances));
     tcase_add_loop_test(cases, what_is_not_kept_is_refused_by_name, 0, COUNT(refusals));
+    tcase_add_test(cases, patterns_beyond_those_that_are_kept_say_what_they_say);
     tcase_add_loop_test(cases, searches_in_a_schema_are_counted, 0, 3);
     tcase_add_test(cases, a_budget_leaves_the_mark_alone);
     tcase_add_test(cases, size_and_depth_are_bounded);

@@ -33,8 +33,11 @@ static int by_low(const void *left, const void *right)
 
 void character_sort(struct character_set *set)
 {
-    uint32_t used = 0;
-    qsort(set->ranges, set->count, sizeof(set->ranges[0]), by_low);
+    uint32_t used = 0, sorted = 1;
+    while (sorted < set->count && set->ranges[sorted - 1].low <= set->ranges[sorted].low)
+        sorted++;
+    if (sorted < set->count)
+        qsort(set->ranges, set->count, sizeof(set->ranges[0]), by_low);
     for (uint32_t i = 0; i < set->count; i++) {
         struct character_range range = set->ranges[i];
         if (used > 0 && range.low <= set->ranges[used - 1].high + 1) {

@@ -226,8 +226,8 @@ static void divide_bytes(struct grammar *grammar)
                 continue;
             cut[edge->low] = cut[edge->high + 1] = true;
             grammar->nodes[node].reads = true;
-            if (edge->high >= 0x80 ||
-                (edge->high >= ' ' && !(edge->low == edge->high && strchr("\"\\", edge->low))))
+            bool mark = edge->low == edge->high && (edge->low == '"' || edge->low == '\\');
+            if (edge->high >= ' ' && !mark)
                 grammar->nodes[node].common = true;
         }
     grammar->classes = 0;

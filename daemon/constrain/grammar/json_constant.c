@@ -19,27 +19,25 @@ uint32_t json_shared(struct grammar *grammar, uint32_t from, const char *bytes, 
     return from;
 }
 
-static uint32_t shared_word(struct grammar *grammar, uint32_t from, const char *text)
-{
-    return json_shared(grammar, from, text, strlen(text));
-}
-
 uint32_t json_quoted(struct grammar *grammar, uint32_t from, const char *text)
 {
-    static const char *const names = "\"\\bfnrt", *const meant = "\"\\\b\f\n\r\t";
-    from = shared_word(grammar, from, "\"");
+    static const char names[] = "\"\\bfnrt", meant[] = "\"\\\b\f\n\r\t";
+    static const char digits[] = "0123456789abcdef";
+    from = json_shared(grammar, from, "\"", 1);
     for (; *text && !grammar->code; text++) {
-        const char *found = strchr(meant, *text);
-        char escape[8];
-        if (found)
-            snprintf(escape, sizeof(escape), "\\%c", names[found - meant]);
-        else if ((unsigned char)*text < ' ')
-            snprintf(escape, sizeof(escape), "\\u%04x", (unsigned)*text);
-        else
-            snprintf(escape, sizeof(escape), "%c", *text);
-        from = shared_word(grammar, from, escape);
+        unsigned char byte = (unsigned char)*text;
+        bool escaped = byte < ' ' || byte == '"' || byte == '\\';
+        const char *found = escaped ? strchr(meant, byte) : NULL;
+        char escape[] = {'\\',
+                         found ? names[found - meant] : 'u',
+                         '0',
+                         '0',
+                         digits[byte >> 4],
+                         digits[byte & 15]};
+        from = escaped ? json_shared(grammar, from, escape, found ? 2 : sizeof(escape))
+                       : json_shared(grammar, from, text, 1);
     }
-    return shared_word(grammar, from, "\"");
+    return json_shared(grammar, from, "\"", 1);
 }
 
 static uint32_t scalar(struct grammar *grammar, uint32_t from, const json *value)

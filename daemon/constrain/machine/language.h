@@ -3,6 +3,10 @@
  *
  * At most LANGUAGE_NODES_MAX states and LANGUAGE_STEPS_MAX steps, or it fails as unsupported with
  * the words of the caller. One thread.
+ *
+ * A part that is known by a text is kept in a store, with the states that were made of it, for the
+ * next language that has it: at most LANGUAGE_STORE_MAX of LANGUAGE_STORE_BYTES in all, besides
+ * those that a language holds. The store lives longer than its languages.
  */
 #pragma once
 
@@ -11,12 +15,30 @@
 #define LANGUAGE_PARTS_MAX 12u
 #define LANGUAGE_NODES_MAX 16000u
 #define LANGUAGE_STEPS_MAX (3u << 20)
+#define LANGUAGE_STORE_MAX 64u
+#define LANGUAGE_STORE_BYTES ((size_t)8 << 20)
 
-struct language_part {
+struct language_set { /* the texts of one grammar */
     struct grammar grammar;
     struct machine machine;
-    bool except; /* texts of it are left out */
-    bool empty;  /* there are none */
+    bool empty; /* there are none */
+    /* Of one that a store keeps: */
+    struct language_store *store;
+    struct language_set *next;
+    uint32_t users; /* languages that have it */
+    uint32_t kind;
+    uint64_t hash;
+    char *text;
+};
+
+struct language_store {
+    struct language_set *sets;
+    uint32_t count;
+};
+
+struct language_part {
+    struct language_set *set, own; /* set: a store's, or own */
+    bool except;                   /* texts of it are left out */
 };
 
 struct language {
@@ -29,6 +51,11 @@ struct language {
 void language_free(struct language *language);
 /* The grammar that a part is to be built in, or NULL: there are too many. The start is node 0. */
 struct grammar *language_part(struct language *language, bool except);
+/* The same of one that is known by a text and what kind of text that is. *ret_known: the store has
+ * it, and nothing is to be built or ended. */
+struct grammar *language_part_kept(struct language *language, bool except,
+                                   struct language_store *store, const char *text, uint32_t kind,
+                                   bool *ret_known);
 /* The part that was built last ends at `end`. 0, or a code with the text in language->error. */
 int language_end(struct language *language, uint32_t end);
 /* Into `grammar`, from `from`: the node behind it. `character`: that grammar's rule of a character,
@@ -37,3 +64,4 @@ uint32_t language_put(struct language *language, struct grammar *grammar, uint32
                       uint32_t character, const char *what);
 /* Whether the text is one of them. */
 bool language_has(struct language *language, const char *text, size_t length);
+void language_store_free(struct language_store *store);

@@ -21,15 +21,18 @@ int machine_init(struct machine *machine, const struct grammar *grammar, struct 
                                 .frames_used = 1,
                                 .frames_room = 64,
                                 .frames = calloc(64, sizeof(struct machine_frame)),
-                                .frame_index = malloc(FRAME_SLOTS * sizeof(uint32_t)),
-                                .state_index = calloc(STATE_SLOTS, sizeof(struct machine_state *)),
+                                .frame_slots = SLOTS_FIRST,
+                                .state_slots = SLOTS_FIRST,
+                                .seen_slots = SLOTS_FIRST,
+                                .frame_index = malloc(SLOTS_FIRST * sizeof(uint32_t)),
+                                .state_index = calloc(SLOTS_FIRST, sizeof(struct machine_state *)),
                                 .work = malloc(MACHINE_SET_MAX * sizeof(struct machine_config)),
                                 .kept = malloc(MACHINE_SET_MAX * sizeof(struct machine_config)),
-                                .seen = calloc(SEEN_SLOTS, 2 * sizeof(uint32_t))};
+                                .seen = calloc(SLOTS_FIRST, 2 * sizeof(uint32_t))};
     if (!machine->frames || !machine->frame_index || !machine->state_index || !machine->work ||
         !machine->kept || !machine->seen)
         return error_set(error, ERR_NO_MEMORY, "no memory for a constraint");
-    memset(machine->frame_index, 0xff, FRAME_SLOTS * sizeof(uint32_t));
+    memset(machine->frame_index, 0xff, SLOTS_FIRST * sizeof(uint32_t));
     machine->stamp = 1;
     if (!machine_add(machine, grammar->start, MACHINE_ROOT) || !machine_close(machine) ||
         !(machine->start = machine_intern(machine)))
@@ -54,10 +57,25 @@ void machine_free(struct machine *machine)
     *machine = (struct machine){0};
 }
 
+/* Where there is no memory for a larger table the old one stays. */
+static void grow_frames(struct machine *machine)
+{
+    if (machine->frames_used < machine->frame_slots || machine->frame_slots == FRAME_SLOTS_MAX)
+        return;
+    uint32_t slots = machine->frame_slots * 2;
+    uint32_t *index = realloc(machine->frame_index, slots * sizeof(*index));
+    if (!index)
+        return;
+    machine->frame_index = index;
+    machine->frame_slots = slots;
+    machine_index_frames(machine);
+}
+
 /* The frame of a call, made where there is none like it; GRAMMAR_NONE: no room. */
 static uint32_t frame_of(struct machine *machine, uint32_t edge, uint32_t parent, uint32_t count)
 {
-    uint32_t *slot = &machine->frame_index[frame_slot(edge, parent, count)];
+    uint32_t hash = frame_hash(edge, parent, count);
+    uint32_t *slot = &machine->frame_index[hash & (machine->frame_slots - 1)];
     for (uint32_t at = *slot; at != GRAMMAR_NONE; at = machine->frames[at].next) {
         const struct machine_frame *frame = &machine->frames[at];
         if (frame->edge == edge && frame->parent == parent && frame->count == count)
@@ -75,15 +93,40 @@ static uint32_t frame_of(struct machine *machine, uint32_t edge, uint32_t parent
     }
     machine->frames[machine->frames_used] = (struct machine_frame){edge, parent, count, *slot};
     machine->bytes += sizeof(struct machine_frame);
-    return *slot = machine->frames_used++;
+    *slot = machine->frames_used++;
+    grow_frames(machine);
+    return machine->frames_used - 1;
+}
+
+/* Twice as many slots for the set that is being made. */
+static bool grow_seen(struct machine *machine)
+{
+    uint32_t slots = machine->seen_slots * 2;
+    uint32_t *seen = calloc(slots, 2 * sizeof(uint32_t));
+    if (!seen)
+        return false;
+    for (uint32_t i = 0; i < machine->work_count; i++) {
+        uint32_t key = mix(machine->work[i].node, machine->work[i].frame) & (slots - 1);
+        while (seen[2 * key] == machine->stamp)
+            key = (key + 1) & (slots - 1);
+        seen[2 * key] = machine->stamp;
+        seen[2 * key + 1] = i;
+    }
+    free(machine->seen);
+    machine->seen = seen;
+    machine->seen_slots = slots;
+    return true;
 }
 
 /* Once each; false when there are too many. */
 bool machine_add(struct machine *machine, uint32_t node, uint32_t frame)
 {
-    uint32_t key = mix(node, frame) % SEEN_SLOTS;
+    if (machine->work_count * 2 >= machine->seen_slots && machine->seen_slots < SEEN_SLOTS_MAX &&
+        !grow_seen(machine))
+        return false;
+    uint32_t mask = machine->seen_slots - 1, key = mix(node, frame) & mask;
     machine->steps++;
-    for (;; key = (key + 1) % SEEN_SLOTS) {
+    for (;; key = (key + 1) & mask) {
         uint32_t *slot = &machine->seen[2 * key];
         if (slot[0] != machine->stamp) {
             if (machine->work_count == MACHINE_SET_MAX)
@@ -97,6 +140,17 @@ bool machine_add(struct machine *machine, uint32_t node, uint32_t frame)
         if (known->node == node && known->frame == frame)
             return true;
     }
+}
+
+bool machine_has(const struct machine *machine, uint32_t node, uint32_t frame)
+{
+    uint32_t mask = machine->seen_slots - 1, key = mix(node, frame) & mask;
+    for (; machine->seen[2 * key] == machine->stamp; key = (key + 1) & mask) {
+        const struct machine_config *known = &machine->work[machine->seen[2 * key + 1]];
+        if (known->node == node && known->frame == frame)
+            return true;
+    }
+    return false;
 }
 
 /* Into a rule, for the count-th time in a row. A single call after which nothing comes needs no
@@ -166,7 +220,7 @@ static bool read_byte(struct machine *machine, const struct machine_state *state
 {
     machine->work_count = 0;
     if (++machine->stamp == 0) { /* stamps are used up: all slots are free again */
-        memset(machine->seen, 0, SEEN_SLOTS * 2 * sizeof(uint32_t));
+        memset(machine->seen, 0, machine->seen_slots * 2 * sizeof(uint32_t));
         machine->stamp = 1;
     }
     for (uint32_t i = 0; i < state->count; i++) {
@@ -182,6 +236,29 @@ static bool read_byte(struct machine *machine, const struct machine_state *state
     return machine_close(machine);
 }
 
+/* Most classes of bytes lead nowhere, which is seen from the edges at once. Classes are numbered as
+ * their bytes are. */
+static void make_row(struct machine *machine, struct machine_state *state)
+{
+    const struct grammar *grammar = machine->grammar;
+    bool reads[256] = {false};
+    for (uint32_t i = 0; i < state->count; i++) {
+        uint32_t at = grammar->nodes[state->set[i].node].first;
+        for (; at != GRAMMAR_NONE; at = grammar->edges[at].next) {
+            const struct grammar_edge *edge = &grammar->edges[at];
+            machine->steps++;
+            if (edge->kind != EDGE_BYTES)
+                continue;
+            uint8_t low = grammar->class_of[edge->low], high = grammar->class_of[edge->high];
+            memset(reads + low, true, (size_t)(high - low) + 1);
+        }
+    }
+    state->row = calloc(grammar->classes, sizeof(*state->row));
+    for (uint32_t class = 0; state->row && class < grammar->classes; class ++)
+        if (!reads[class])
+            state->row[class] = &machine_dead;
+}
+
 struct machine_state *machine_step(struct machine *machine, struct machine_state *state,
                                    uint8_t byte, struct error *error)
 {
@@ -191,12 +268,14 @@ struct machine_state *machine_step(struct machine *machine, struct machine_state
     if (state->row && state->row[class])
         return state->row[class];
     if (!state->row) {
-        state->row = calloc(machine->grammar->classes, sizeof(*state->row));
+        make_row(machine, state);
         if (!state->row) {
             error_set(error, ERR_NO_MEMORY, "no memory for a constraint");
             return NULL;
         }
         machine->bytes += machine->grammar->classes * sizeof(*state->row);
+        if (state->row[class])
+            return state->row[class];
     }
     struct machine_state *to = NULL;
     if (read_byte(machine, state, byte))

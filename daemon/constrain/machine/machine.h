@@ -61,6 +61,7 @@ struct machine {
     struct machine_state **state_index, *states, *start;
     struct machine_config *work, *kept; /* while a state is made */
     uint32_t *seen, stamp, work_count, kept_count;
+    uint32_t frame_slots, state_slots, seen_slots; /* of the tables by hash */
     bool ends;
     size_t bytes;
     uint64_t steps, made; /* states, for tests */

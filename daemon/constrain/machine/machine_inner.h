@@ -3,9 +3,12 @@
 
 #include "daemon/constrain/machine/machine.h"
 
-#define FRAME_SLOTS 8192u
-#define STATE_SLOTS 4096u
-#define SEEN_SLOTS (MACHINE_SET_MAX * 4)
+/* Tables by hash begin small, as most machines stay, and grow up to these. All are powers of two.
+ */
+#define SLOTS_FIRST 64u
+#define FRAME_SLOTS_MAX 8192u
+#define STATE_SLOTS_MAX 4096u
+#define SEEN_SLOTS_MAX (MACHINE_SET_MAX * 4)
 
 static inline uint32_t mix(uint32_t a, uint32_t b)
 {
@@ -18,13 +21,16 @@ static inline size_t mask_bytes(const struct machine_mask *mask)
     return mask ? sizeof(*mask) + mask->words * sizeof(uint32_t) : 0;
 }
 
-static inline uint32_t frame_slot(uint32_t edge, uint32_t parent, uint32_t count)
+static inline uint32_t frame_hash(uint32_t edge, uint32_t parent, uint32_t count)
 {
-    return mix(mix(edge, parent), count) % FRAME_SLOTS;
+    return mix(mix(edge, parent), count);
 }
 
 /* The set that is being made: a configuration more, all that follows from it, the state of it. */
 bool machine_add(struct machine *machine, uint32_t node, uint32_t frame);
+bool machine_has(const struct machine *machine, uint32_t node, uint32_t frame);
 bool machine_close(struct machine *machine);
 struct machine_state *machine_intern(struct machine *machine); /* NULL: no room */
+/* Every frame and state into their tables again. */
+void machine_index_frames(struct machine *machine);
 void machine_state_free(struct machine *machine, struct machine_state *state);

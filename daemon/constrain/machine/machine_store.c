@@ -3,22 +3,26 @@
 
 #include "daemon/constrain/machine/machine_inner.h"
 
-static int by_node(const void *left, const void *right)
-{
-    const struct machine_config *a = left, *b = right;
-    if (a->node != b->node)
-        return a->node < b->node ? -1 : 1;
-    return a->frame < b->frame ? -1 : a->frame > b->frame;
-}
-
+/* Sets are equal in any order. */
 static uint64_t hash_of(const struct machine_config *set, uint32_t count, bool ends)
 {
     uint64_t hash = ends ? 1 : 2;
     for (uint32_t i = 0; i < count; i++) {
-        hash = (hash ^ ((uint64_t)set[i].node << 32 | set[i].frame)) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 29;
+        uint64_t one = ((uint64_t)set[i].node << 32 | set[i].frame) * 0x9e3779b97f4a7c15u;
+        hash += (one ^ one >> 29) * 0xbf58476d1ce4e5b9u;
     }
-    return hash;
+    return hash ^ hash >> 31;
+}
+
+/* What the state is made of, each once, is in the set that is being made. */
+static bool is_made(const struct machine *machine, const struct machine_state *state)
+{
+    if (state->count != machine->kept_count || state->ends != machine->ends)
+        return false;
+    uint32_t i = 0;
+    while (i < state->count && machine_has(machine, state->set[i].node, state->set[i].frame))
+        i++;
+    return i == state->count;
 }
 
 static size_t size_of(uint32_t count)
@@ -26,31 +30,50 @@ static size_t size_of(uint32_t count)
     return sizeof(struct machine_state) + count * sizeof(struct machine_config);
 }
 
+static void index_state(struct machine *machine, struct machine_state *state)
+{
+    struct machine_state **slot = &machine->state_index[state->hash & (machine->state_slots - 1)];
+    state->same = *slot;
+    *slot = state;
+}
+
+/* Where there is no memory for a larger table the old one stays. */
+static void grow_states(struct machine *machine)
+{
+    if (machine->made < machine->state_slots || machine->state_slots == STATE_SLOTS_MAX)
+        return;
+    struct machine_state **index = calloc((size_t)machine->state_slots * 2, sizeof(*index));
+    if (!index)
+        return;
+    free(machine->state_index);
+    machine->state_index = index;
+    machine->state_slots *= 2;
+    for (struct machine_state *state = machine->states; state; state = state->next)
+        index_state(machine, state);
+}
+
 struct machine_state *machine_intern(struct machine *machine)
 {
     uint32_t count = machine->kept_count;
     size_t set_bytes = count * sizeof(machine->kept[0]);
-    qsort(machine->kept, count, sizeof(machine->kept[0]), by_node);
     uint64_t hash = hash_of(machine->kept, count, machine->ends);
-    struct machine_state **slot = &machine->state_index[hash % STATE_SLOTS];
-    for (struct machine_state *state = *slot; state; state = state->same)
-        if (state->hash == hash && state->count == count && state->ends == machine->ends &&
-            !memcmp(state->set, machine->kept, set_bytes))
+    struct machine_state *state = machine->state_index[hash & (machine->state_slots - 1)];
+    for (; state; state = state->same)
+        if (state->hash == hash && is_made(machine, state))
             return state;
     if (machine->bytes + size_of(count) > MACHINE_BYTES_MAX)
         return NULL;
-    struct machine_state *state = malloc(size_of(count));
+    state = malloc(size_of(count));
     if (!state)
         return NULL;
-    *state = (struct machine_state){.count = count,
-                                    .hash = hash,
-                                    .next = machine->states,
-                                    .same = *slot,
-                                    .ends = machine->ends};
+    *state = (struct machine_state){
+        .count = count, .hash = hash, .next = machine->states, .ends = machine->ends};
     memcpy(state->set, machine->kept, set_bytes);
-    machine->states = *slot = state;
+    machine->states = state;
+    index_state(machine, state);
     machine->bytes += size_of(count);
     machine->made++;
+    grow_states(machine);
     return state;
 }
 
@@ -63,6 +86,18 @@ void machine_state_free(struct machine *machine, struct machine_state *state)
     free(state->row);
     free(state->mask);
     free(state);
+}
+
+void machine_index_frames(struct machine *machine)
+{
+    memset(machine->frame_index, 0xff, machine->frame_slots * sizeof(uint32_t));
+    for (uint32_t at = 1; at < machine->frames_used; at++) {
+        struct machine_frame *frame = &machine->frames[at];
+        uint32_t hash = frame_hash(frame->edge, frame->parent, frame->count);
+        uint32_t *slot = &machine->frame_index[hash & (machine->frame_slots - 1)];
+        frame->next = *slot;
+        *slot = at;
+    }
 }
 
 /* Frames move down over those that no state reaches. A parent was made before its frames, so one
@@ -79,34 +114,30 @@ static void move_frames(struct machine *machine)
         if (place[at])
             place[machine->frames[at].parent] = 1;
     place[MACHINE_ROOT] = MACHINE_ROOT;
-    memset(machine->frame_index, 0xff, FRAME_SLOTS * sizeof(uint32_t));
     for (uint32_t at = 1; at < machine->frames_used; at++) {
         if (!place[at])
             continue;
         struct machine_frame frame = machine->frames[at];
         frame.parent = place[frame.parent];
-        uint32_t *slot = &machine->frame_index[frame_slot(frame.edge, frame.parent, frame.count)];
-        frame.next = *slot;
         machine->frames[used] = frame;
-        *slot = place[at] = used++;
+        place[at] = used++;
     }
     for (struct machine_state *state = machine->states; state; state = state->next)
         for (uint32_t i = 0; i < state->count; i++)
             state->set[i].frame = place[state->set[i].frame];
     machine->bytes -= (machine->frames_used - used) * sizeof(struct machine_frame);
     machine->frames_used = used;
+    machine_index_frames(machine);
     free(place);
 }
 
-/* Moving keeps the order of frames, so that sets stay sorted; their hashes change. */
+/* Moving changes the hashes. */
 static void index_again(struct machine *machine)
 {
-    memset(machine->state_index, 0, STATE_SLOTS * sizeof(struct machine_state *));
+    memset(machine->state_index, 0, machine->state_slots * sizeof(struct machine_state *));
     for (struct machine_state *state = machine->states; state; state = state->next) {
         state->hash = hash_of(state->set, state->count, state->ends);
-        struct machine_state **slot = &machine->state_index[state->hash % STATE_SLOTS];
-        state->same = *slot;
-        *slot = state;
+        index_state(machine, state);
     }
 }
 
@@ -136,7 +167,8 @@ void machine_begin(struct machine *machine)
 
 size_t machine_bytes(const struct machine *machine)
 {
-    return machine->bytes + FRAME_SLOTS * sizeof(uint32_t) +
-           STATE_SLOTS * sizeof(struct machine_state *) +
-           2 * MACHINE_SET_MAX * sizeof(struct machine_config) + SEEN_SLOTS * 2 * sizeof(uint32_t);
+    return machine->bytes + machine->frame_slots * sizeof(uint32_t) +
+           machine->state_slots * sizeof(struct machine_state *) +
+           2 * MACHINE_SET_MAX * sizeof(struct machine_config) +
+           machine->seen_slots * 2 * sizeof(uint32_t);
 }

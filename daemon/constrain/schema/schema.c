@@ -63,7 +63,7 @@ void schema_work(struct schema_reader *reader, const struct language *language)
 {
     uint64_t steps = language->steps / 4 + 1000 * language->count;
     for (uint32_t i = 0; i < language->count; i++)
-        steps += language->parts[i].grammar.work / 8;
+        steps += language->parts[i].set->grammar.work / 8;
     schema_spend(reader, steps);
 }
 
@@ -100,6 +100,8 @@ static bool says_nothing(const json *member)
 {
     const char *name = json_key(member);
     bool number = json_is_number(member);
+    if (!json_is_bool(member) && !number)
+        return false;
     if (!strcmp(name, "uniqueItems"))
         return json_is_bool(member) && !json_bool(member);
     if (!strncmp(name, "unevaluated", 11) || !strcmp(name, "items") ||
@@ -114,7 +116,8 @@ static bool says_nothing(const json *member)
 const struct keyword *schema_keyword(const json *member)
 {
     const char *name = json_key(member);
-    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++)
+    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]) && *keywords[i].name <= *name;
+         i++)
         if (*name == *keywords[i].name && !strcmp(name, keywords[i].name))
             return says_nothing(member) ? NULL : &keywords[i];
     return NULL;
@@ -122,15 +125,17 @@ const struct keyword *schema_keyword(const json *member)
 
 unsigned schema_type_of(const json *value)
 {
-    double number = json_number(value);
+    double number;
+    if (json_is_string(value))
+        return TYPE_STRING;
+    number = json_number(value);
     if (json_is_number(value)) /* 1.0 is an integer to JSON Schema */
         return number < 1e18 && number > -1e18 && (double)(int64_t)number != number ? TYPE_FRACTION
                                                                                     : TYPE_INTEGER;
-    return json_is_null(value)     ? TYPE_NULL
-           : json_is_bool(value)   ? TYPE_BOOLEAN
-           : json_is_string(value) ? TYPE_STRING
-           : json_is_array(value)  ? TYPE_ARRAY
-                                   : TYPE_OBJECT;
+    return json_is_null(value)    ? TYPE_NULL
+           : json_is_bool(value)  ? TYPE_BOOLEAN
+           : json_is_array(value) ? TYPE_ARRAY
+                                  : TYPE_OBJECT;
 }
 
 static unsigned type_named(struct schema_reader *reader, const json *name,
@@ -196,6 +201,32 @@ void parts_free(struct parts *parts)
     *parts = (struct parts){0};
 }
 
+uint32_t schema_known(struct schema_reader *reader, const char *key, bool *ret_made)
+{
+    struct known_rule *known = reader->known;
+    uint64_t hash = 14695981039346656037u;
+    size_t size = strlen(key) + 1;
+    for (const char *byte = key; *byte; byte++)
+        hash = (hash ^ (uint8_t)*byte) * 1099511628211u;
+    while (known && schema_step(reader) && (known->hash != hash || strcmp(known->key, key) != 0))
+        known = known->next;
+    *ret_made = false;
+    if (!schema_spend(reader, size / 16))
+        return 0;
+    if (known)
+        return known->rule;
+    known = malloc(sizeof(*known) + size);
+    if (!known) {
+        grammar_fail(reader->grammar, ERR_NO_MEMORY, "no memory for a constraint");
+        return 0;
+    }
+    *known = (struct known_rule){reader->known, hash, grammar_node(reader->grammar)};
+    memcpy(known->key, key, size);
+    reader->known = known;
+    *ret_made = true;
+    return known->rule;
+}
+
 json *schema_parse(struct grammar *grammar, const char *text, size_t length)
 {
     struct json_bounds bounds = {length, SCHEMA_DEPTH_MAX, SCHEMA_VALUES_MAX};
@@ -214,11 +245,12 @@ void schema_reader_free(struct schema_reader *reader)
         reader->rules = rule->next;
         free(rule);
     }
-    while (reader->texts) {
-        struct text_rule *rule = reader->texts;
-        reader->texts = rule->next;
+    while (reader->known) {
+        struct known_rule *rule = reader->known;
+        reader->known = rule->next;
         free(rule);
     }
+    language_store_free(&reader->sets);
     free(reader->places);
 }
 

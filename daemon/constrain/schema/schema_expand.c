@@ -245,12 +245,29 @@ static bool member_is_empty(struct expansion *at, const char *name)
     return true;
 }
 
+/* Since it was last seen whether the member can be met, nothing more is said of it. */
+static bool is_as_it_was(struct expansion *at, uint32_t required)
+{
+    const char *name = at->done[required].name;
+    if (required >= at->counts.pruned)
+        return false;
+    for (uint32_t i = at->counts.pruned; i < at->counts.done && schema_step(at->reader); i++) {
+        const struct part *part = &at->done[i];
+        const json *properties = part_says(part, "properties");
+        if ((properties && schema_get(at->reader, properties, name)) ||
+            (part->kind == PART_MEMBER && !strcmp(part->name, name)))
+            return false;
+    }
+    return true;
+}
+
 static void prune(struct expansion *at)
 {
     for (uint32_t i = 0; i < at->counts.done && at->counts.types & TYPE_OBJECT; i++)
-        if (at->done[i].kind == PART_NAME && !at->done[i].denied &&
+        if (at->done[i].kind == PART_NAME && !at->done[i].denied && !is_as_it_was(at, i) &&
             member_is_empty(at, at->done[i].name))
             at->counts.types &= ~(unsigned)TYPE_OBJECT;
+    at->counts.pruned = at->counts.done;
 }
 
 static void expand(struct expansion *at);

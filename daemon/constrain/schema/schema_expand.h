@@ -45,6 +45,7 @@ struct expansion {
     uint32_t todo_room, done_room, seen_room, choices_room;
     struct counts {
         uint32_t todo, next, done, seen, choices, choice;
+        uint32_t pruned; /* of done, when members were last looked at */
         unsigned types;
     } counts;
     uint32_t up, depth, within, ways_made;

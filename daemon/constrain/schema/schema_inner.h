@@ -78,8 +78,8 @@ struct schema_rule {
     struct part parts[];
 };
 
-struct text_rule { /* of a string that has a pattern and the like */
-    struct text_rule *next;
+struct known_rule { /* of a string, a number or names that are products of automata */
+    struct known_rule *next;
     uint64_t hash;
     uint32_t rule;
     char key[];
@@ -100,7 +100,8 @@ struct schema_reader {
     struct grammar *grammar;
     const json *root;
     struct schema_rule *rules, *last; /* built one by one, as they are met */
-    struct text_rule *texts;
+    struct known_rule *known;
+    struct language_store sets;  /* of patterns and lengths */
     struct schema_place *places; /* sorted by schema */
     uint32_t places_used, places_room;
     uint64_t steps;                     /* of looking up and comparing */
@@ -112,6 +113,9 @@ bool schema_spend(struct schema_reader *reader, uint64_t steps);
 bool schema_step(struct schema_reader *reader); /* one */
 /* Counts what a language took, and what making its machines did. */
 void schema_work(struct schema_reader *reader, const struct language *language);
+/* The rule that has this key; *ret_made: there was none, and it is to be built. What differs in any
+ * way has another key. */
+uint32_t schema_known(struct schema_reader *reader, const char *key, bool *ret_made);
 /* What a schema says by this name; an eighth of a step for each that stands before it, as a schema
  * may have any number of members that mean nothing. */
 const json *schema_said(struct schema_reader *reader, const json *schema, const char *name);

@@ -242,26 +242,39 @@ uint32_t members_value(struct members *members, uint32_t from, const struct memb
     return from;
 }
 
-/* Names that are none of the list, and have parts of exactly these patterns. */
-static uint32_t class_keys(struct members *members, uint32_t from, uint32_t set)
+/* What the rule of a class's names is known by; false: too long. */
+static bool class_key(const struct members *members, uint32_t set, const char *const *names,
+                      uint32_t count, char *key, size_t size)
+{
+    size_t used = (size_t)snprintf(key, size, "names %u", set);
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < members->patterns_count && used < size; i++)
+        used += (size_t)snprintf(key + used, size - used, ",%zu:%s",
+                                 strlen(members->patterns[i].text), members->patterns[i].text);
+    for (uint32_t i = 0; i < count && used < size; i++)
+        used += (size_t)snprintf(key + used, size - used, ",!%zu:%s", strlen(names[i]), names[i]);
+    for (const json *said; used < size && (said = way_next(members->way, "propertyNames", &at));)
+        used += (size_t)snprintf(key + used, size - used, ",%p", (const void *)said);
+    return used < size;
+}
+
+static uint32_t put_class(struct members *members, uint32_t from, uint32_t set,
+                          const char *const *names, uint32_t count)
 {
     struct schema_reader *reader = members->reader;
     struct schema_path here = {members->way->path, "patternProperties"};
     struct language *language = calloc(1, sizeof(*language));
-    const char **names = malloc((members->count + 1) * sizeof(*names));
     char path[256], what[300];
-    uint32_t count = 0;
     schema_path_write(&here, path, sizeof(path));
     snprintf(what, sizeof(what), "schema: %s: of these patterns", path);
-    bool right = language && names;
-    if (!right)
+    if (!language) {
         grammar_fail(reader->grammar, ERR_NO_MEMORY, "no memory for a constraint");
+        return from;
+    }
+    bool right = true;
     for (uint32_t i = 0; right && i < members->patterns_count; i++)
         right = schema_text_pattern(reader, language, members->patterns[i].text, true,
                                     !(set >> i & 1), CHARACTER_IN_JSON, path);
-    for (uint32_t i = 0; right && i < members->count; i++)
-        if (patterns_of(members, members->list[i].name) == set)
-            names[count++] = members->list[i].name;
     right = right &&
             schema_text_length(reader, language, 0, GRAMMAR_UNBOUNDED, CHARACTER_IN_JSON) &&
             schema_text_except(reader, language, names, count, CHARACTER_IN_JSON) &&
@@ -271,9 +284,34 @@ static uint32_t class_keys(struct members *members, uint32_t from, uint32_t set)
                             what);
     if (right)
         schema_work(reader, language);
-    if (language)
-        language_free(language);
+    language_free(language);
     free(language);
+    return from;
+}
+
+/* Names that are none of the list, and have parts of exactly these patterns. */
+static uint32_t class_keys(struct members *members, uint32_t from, uint32_t set)
+{
+    struct grammar *grammar = members->reader->grammar;
+    const char **names = malloc((members->count + 1) * sizeof(*names));
+    char key[4096];
+    uint32_t count = 0;
+    bool made;
+    if (!names) {
+        grammar_fail(grammar, ERR_NO_MEMORY, "no memory for a constraint");
+        return from;
+    }
+    for (uint32_t i = 0; i < members->count; i++)
+        if (patterns_of(members, members->list[i].name) == set)
+            names[count++] = members->list[i].name;
+    if (class_key(members, set, names, count, key, sizeof(key))) {
+        uint32_t rule = schema_known(members->reader, key, &made);
+        if (made)
+            grammar_final(grammar, put_class(members, rule, set, names, count));
+        from = grammar_call(grammar, from, GRAMMAR_NONE, rule, 1, 1);
+    } else {
+        from = put_class(members, from, set, names, count);
+    }
     free(names);
     return from;
 }

@@ -40,6 +40,15 @@ static void narrow(struct schema_reader *reader, const struct way *way, const st
     }
 }
 
+static struct number_bounds bounds_of(struct schema_reader *reader, const struct way *way)
+{
+    struct number_bounds bounds = {0};
+    for (uint32_t i = 0; i < way->count; i++)
+        if (way->parts[i].kind == PART_KEYWORD)
+            narrow(reader, way, &way->parts[i], &bounds);
+    return bounds;
+}
+
 /* A node's digits lead to those of the next place, from the first of which on they stand. */
 static void digits(struct grammar *grammar, uint32_t node, uint32_t first, uint32_t rest,
                    uint32_t of)
@@ -82,11 +91,8 @@ static uint32_t multiples(struct grammar *grammar, uint32_t of, unsigned places)
 static uint32_t plain_number(struct schema_reader *reader, struct grammar *grammar, uint32_t from,
                              const struct way *way, bool whole)
 {
-    struct number_bounds bounds = {0};
+    struct number_bounds bounds = bounds_of(reader, way);
     char text[256];
-    for (uint32_t i = 0; i < way->count; i++)
-        if (way->parts[i].kind == PART_KEYWORD)
-            narrow(reader, way, &way->parts[i], &bounds);
     if (!bounds.has_low && !bounds.has_high)
         return json_number_any(grammar, from, whole);
     schema_path_write(way->path, text, sizeof(text));
@@ -172,29 +178,68 @@ static bool conditions(struct schema_reader *reader, struct language *language,
     return true;
 }
 
-uint32_t schema_number(struct schema_reader *reader, uint32_t from, const struct way *way)
+/* What the product's rule is known by; false: that is too long, or there is none. */
+static bool key_of(struct schema_reader *reader, const struct way *way, bool whole, char *key,
+                   size_t size)
 {
-    bool whole = !(way->types & TYPE_FRACTION);
+    struct number_bounds bounds = bounds_of(reader, way);
+    size_t used = (size_t)snprintf(key, size, "number %d,%d%d%d%d,%a,%a", whole, bounds.has_low,
+                                   bounds.open_low, bounds.has_high, bounds.open_high, bounds.low,
+                                   bounds.high);
+    bool product = false;
+    for (uint32_t i = 0; i < way->count && used < size; i++) {
+        const struct part *part = &way->parts[i];
+        const char *name = part->kind == PART_KEYWORD ? json_key(part->keyword) : "";
+        bool list = part->denied && !strcmp(name, "enum");
+        if (!list && strcmp(name, "multipleOf") && (!part->denied || strcmp(name, "const") != 0))
+            continue;
+        product = true;
+        for (const json *one = list ? json_child(part->keyword) : part->keyword;
+             one && used < size && schema_step(reader); one = list ? json_next(one) : NULL)
+            if (json_is_number(one))
+                used += (size_t)snprintf(key + used, size - used, ",%s%a", part->denied ? "!" : "",
+                                         json_number(one));
+    }
+    return product && used < size;
+}
+
+static uint32_t product(struct schema_reader *reader, struct language *language, uint32_t from,
+                        const struct way *way, bool whole)
+{
+    struct grammar *own = language_part(language, false);
+    int code = own ? language_end(language, plain_number(reader, own, 0, way, whole)) : -1;
+    if (code)
+        schema_refuse(reader, way->path, "multipleOf", "is not supported beside these bounds");
+    from = language_put(language, reader->grammar, from, GRAMMAR_NONE, "schema: multipleOf");
+    schema_work(reader, language);
+    return from;
+}
+
+static uint32_t put_number(struct schema_reader *reader, uint32_t from, const struct way *way,
+                           bool whole)
+{
     struct language language = {.count = 0};
     uint32_t to = from;
+    if (conditions(reader, &language, way, whole))
+        to = language.count == 0 ? plain_number(reader, reader->grammar, from, way, whole)
+                                 : product(reader, &language, from, way, whole);
+    language_free(&language);
+    return to;
+}
+
+uint32_t schema_number(struct schema_reader *reader, uint32_t from, const struct way *way)
+{
+    bool whole = !(way->types & TYPE_FRACTION), made;
+    char key[1024];
     if (!(way->types & TYPE_INTEGER)) {
         schema_refuse(reader, way->path, "type",
                       "of numbers that are no integers is not supported");
         return from;
     }
-    if (conditions(reader, &language, way, whole)) {
-        if (language.count == 0) {
-            to = plain_number(reader, reader->grammar, from, way, whole);
-        } else {
-            struct grammar *own = language_part(&language, false);
-            int code = own ? language_end(&language, plain_number(reader, own, 0, way, whole)) : -1;
-            if (code)
-                schema_refuse(reader, way->path, "multipleOf",
-                              "is not supported beside these bounds");
-            to = language_put(&language, reader->grammar, from, GRAMMAR_NONE, "schema: multipleOf");
-            schema_work(reader, &language);
-        }
-    }
-    language_free(&language);
-    return to;
+    if (!key_of(reader, way, whole, key, sizeof(key)))
+        return put_number(reader, from, way, whole);
+    uint32_t rule = schema_known(reader, key, &made);
+    if (made)
+        grammar_final(reader->grammar, put_number(reader, rule, way, whole));
+    return grammar_call(reader->grammar, from, GRAMMAR_NONE, rule, 1, 1);
 }

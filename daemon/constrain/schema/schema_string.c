@@ -31,14 +31,25 @@ struct text {
     uint32_t conditions; /* patterns, formats and denials */
 };
 
+/* What the reader's store knows a part by, besides its text. */
+#define KIND_LENGTH 8u
+static uint32_t kind_of(enum character_form form, bool found)
+{
+    return (uint32_t)form * 2 + found;
+}
+
 bool schema_text_pattern(struct schema_reader *reader, struct language *language, const char *text,
                          bool found, bool denied, enum character_form form, const char *path)
 {
-    struct grammar *grammar = language_part(language, denied);
+    bool known = false;
+    struct grammar *grammar =
+        language_part_kept(language, denied, &reader->sets, text, kind_of(form, found), &known);
     if (!grammar) {
         grammar_fail(reader->grammar, ERR_UNSUPPORTED, "%s: too many conditions of one text", path);
         return false;
     }
+    if (known)
+        return reader->grammar->code == 0;
     bool quoted = form == CHARACTER_IN_JSON;
     uint32_t end = quoted ? grammar_word(grammar, 0, "\"") : 0;
     end = pattern_build(grammar, end, text, strlen(text), found ? PATTERN_FOUND : PATTERN_WHOLE,
@@ -103,19 +114,20 @@ static const json *left_out(struct schema_reader *reader, const struct part *par
 static bool key_of(struct text *text, char *key)
 {
     unsigned tagged = text->reader->tagged ? text->reader->tagged->types : 0;
-    int used = snprintf(key, KEY_MAX, "%u,%u,%u", text->min, text->max, tagged);
+    int used = snprintf(key, KEY_MAX, "text %u,%u,%u", text->min, text->max, tagged);
     for (uint32_t i = 0; i < text->way->count && used < (int)KEY_MAX; i++) {
         const struct part *part = &text->way->parts[i];
         bool found;
         const char *pattern = pattern_of(text, part, &found);
         if (pattern) {
-            used += snprintf(key + used, KEY_MAX - (size_t)used, "\x01%c%s",
-                             'a' + found + 2 * (part->denied != 0), pattern);
+            used += snprintf(key + used, KEY_MAX - (size_t)used, ",%c%zu:%s",
+                             'a' + found + 2 * (part->denied != 0), strlen(pattern), pattern);
             text->conditions++;
         }
         for (const json *out = left_out(text->reader, part, NULL); out && used < (int)KEY_MAX;
              out = left_out(text->reader, part, out)) {
-            used += snprintf(key + used, KEY_MAX - (size_t)used, "\x02%s", json_string(out));
+            used += snprintf(key + used, KEY_MAX - (size_t)used, ",!%zu:%s",
+                             strlen(json_string(out)), json_string(out));
             text->conditions++;
         }
     }
@@ -154,11 +166,16 @@ bool schema_text_length(struct schema_reader *reader, struct language *language,
         snprintf(counted + used, sizeof(counted) - (size_t)used, "}");
         return schema_text_pattern(reader, language, counted, false, false, form, "maxLength");
     }
-    struct grammar *grammar = language_part(language, false);
+    bool known = false;
+    snprintf(counted, sizeof(counted), "%u,%u", min, max);
+    struct grammar *grammar =
+        language_part_kept(language, false, &reader->sets, counted, KIND_LENGTH, &known);
     if (!grammar) {
         grammar_fail(reader->grammar, ERR_UNSUPPORTED, "too many conditions of one text");
         return false;
     }
+    if (known)
+        return reader->grammar->code == 0;
     uint32_t open = grammar_word(grammar, 0, "\"");
     uint32_t to = grammar_call(grammar, open, GRAMMAR_NONE, json_canonical_rule(grammar), min, max);
     if (language_end(language, grammar_word(grammar, to, "\"")))
@@ -243,28 +260,12 @@ static uint32_t build(struct text *text, uint32_t from)
 
 static uint32_t shared(struct text *text, uint32_t from, const char *key)
 {
-    struct schema_reader *reader = text->reader;
-    struct grammar *grammar = reader->grammar;
-    struct text_rule *known = reader->texts;
-    uint64_t hash = 14695981039346656037u;
-    for (const char *byte = key; *byte; byte++)
-        hash = (hash ^ (uint8_t)*byte) * 1099511628211u;
-    while (known && schema_step(reader) && (known->hash != hash || strcmp(known->key, key) != 0))
-        known = known->next;
-    schema_spend(reader, strlen(key) / 16);
-    if (!known) {
-        size_t size = strlen(key) + 1;
-        known = malloc(sizeof(*known) + size);
-        if (!known) {
-            grammar_fail(grammar, ERR_NO_MEMORY, "no memory for a constraint");
-            return from;
-        }
-        *known = (struct text_rule){reader->texts, hash, grammar_node(grammar)};
-        memcpy(known->key, key, size);
-        reader->texts = known;
-        grammar_final(grammar, build(text, known->rule));
-    }
-    return grammar_call(grammar, from, GRAMMAR_NONE, known->rule, 1, 1);
+    struct grammar *grammar = text->reader->grammar;
+    bool made;
+    uint32_t rule = schema_known(text->reader, key, &made);
+    if (made)
+        grammar_final(grammar, build(text, rule));
+    return grammar_call(grammar, from, GRAMMAR_NONE, rule, 1, 1);
 }
 
 uint32_t schema_string(struct schema_reader *reader, uint32_t from, const struct way *way)
