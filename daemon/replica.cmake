@@ -6,7 +6,7 @@ target_sources(sluice_daemon PRIVATE
     base/prefix_key.c
     base/siphash.c
     base/stats.c
-    request/replica_select.c
+    base/replica_select.c
     sched/cache.c
     sched/cost.c
     sched/kv.c

@@ -22,6 +22,7 @@
 #include "protocol/frame.h"
 
 #define MESSAGE_NAME_MAX 128 /* model id, device and client names, bytes with the terminator */
+#define MESSAGE_DIRECTORY_MAX 1024 /* that an admin names, likewise */
 #define MESSAGE_STOP_MAX 16  /* stop strings of a sequence */
 #define MESSAGE_STOP_BYTES_MAX 256
 #define MESSAGE_STOP_IDS_MAX 64
@@ -366,10 +367,13 @@ int message_decode_cancel(const struct frame *frame, uint64_t *ret_request, stru
  * builds answers with json_writer (daemon/api/status.c). */
 size_t message_encode_control(void *buffer, size_t size, uint8_t type, uint16_t flags, uint64_t id,
                               const char *head, size_t head_length);
-/* MODEL: which, "" for the daemon's first; and, of an admin, that it is to sleep or to wake. */
+/* MODEL: which, "" for the daemon's first; and, of an admin, that it is to sleep or to wake, or that
+ * another version of it takes over. */
 struct message_model {
     char model[MESSAGE_NAME_MAX];
     bool change, sleep;
+    bool reload; /* another version is to take over: from that directory, "": its own */
+    char directory[MESSAGE_DIRECTORY_MAX];
 };
 int message_decode_model(const struct frame *frame, struct message_model *ret_model,
                          struct error *error);

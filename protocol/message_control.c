@@ -163,13 +163,23 @@ static int read_model(const json *head, void *message, struct error *error)
     struct message_model *model = message;
     model->change = json_get(head, "sleep") != NULL;
     int rc = head_name(head, "model", model->model, sizeof(model->model), error);
-    return rc ? rc : head_flag(head, "sleep", &model->sleep, error);
+    if (!rc)
+        rc = head_flag(head, "sleep", &model->sleep, error);
+    if (!rc)
+        rc = head_flag(head, "reload", &model->reload, error);
+    if (!rc)
+        rc = head_name(head, "directory", model->directory, sizeof(model->directory), error);
+    if (!rc && model->reload && model->change)
+        rc = error_set(error, ERR_BAD_VALUE, "reload: not beside sleep");
+    if (!rc && model->directory[0] && !model->reload)
+        rc = error_set(error, ERR_BAD_VALUE, "directory: only beside reload");
+    return rc;
 }
 
 int message_decode_model(const struct frame *frame, struct message_model *ret_model,
                          struct error *error)
 {
-    static const char *const names[] = {"model", "sleep", NULL};
+    static const char *const names[] = {"model", "sleep", "reload", "directory", NULL};
     struct message_model model = {.model = ""};
     assert(frame->type == FRAME_MODEL);
     int rc = is_bare(frame) ? 0 : head_read(frame, names, read_model, &model, error);

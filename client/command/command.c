@@ -144,6 +144,14 @@ const struct command commands[] = {
      json_groups, control_sleep},
     {"wake", "[NAME] [options]", "a model that sleeps is loaded (needs an admin)",
      "Before somebody asks for it. Without a name the first is meant.", json_groups, control_wake},
+    {"reload", "[NAME [DIR]] [options]", "a new version of a model takes over (needs an admin)",
+     "Loaded beside the old one, from the directory that it is served from, whose files have "
+     "changed, or\n"
+     "from DIR. Requests that come once it is there are its own; those before end on the old one. "
+     "If it\n"
+     "cannot be had the old one stays: says why, with exit status 1. Waits until the old one is "
+     "gone.",
+     json_groups, control_reload},
     {"cancel", "[options] REQUEST...", "cancel requests by their number",
      "The number is the daemon's, as `sluice stats --requests` lists it.", bare_groups,
      control_cancel},

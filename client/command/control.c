@@ -2,14 +2,19 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/command/top.h"
 #include "client/command/view.h"
 #include "client/program/run.h"
 #include "client/terminal/connect.h"
+
+#define RELOAD_POLL_MS 100
+#define DIRECTORY_MAX 1024 /* with the terminator; as the protocol has it */
 
 static const struct json_bounds bounds = {.bytes_max = 4u << 20, .depth_max = 16};
 
@@ -123,6 +128,115 @@ enum status control_wake(const struct command *command, const struct settings *s
                          char **argv)
 {
     return ask_model(command, settings, argc, argv, &(bool){false});
+}
+
+/* ---- a new version -----------------------------------------------------------------------------
+ */
+
+static enum status ask_version(sluice_client *client, const char *name, const char *directory,
+                               bool begins, json **ret_answer)
+{
+    char head[2 * PATH_MAX];
+    const char *text;
+    struct json_writer writer;
+    json_writer_init(&writer, head, sizeof(head) - 1);
+    json_open(&writer, NULL, '{');
+    if (name)
+        json_put_text(&writer, "model", name);
+    if (begins)
+        json_put_bool(&writer, "reload", true);
+    if (begins && directory)
+        json_put_text(&writer, "directory", directory);
+    json_close(&writer, '}');
+    head[writer.used] = '\0';
+    if (sluice_control(client, SLUICE_MODEL, head, ANSWER_TIMEOUT_MS, &text)) {
+        const sluice_error *error = sluice_client_error(client);
+        say("%s: %s", sluice_error_name(error->code), error->text);
+        return status_of_error(error);
+    }
+    if (json_parse(text, strlen(text), bounds, ret_answer, NULL)) {
+        say("the daemon's answer is no JSON");
+        return STATUS_SERVER;
+    }
+    return STATUS_OK;
+}
+
+static bool is_over(const json *answer)
+{
+    const char *word = json_string(json_get(answer, "reload"));
+    return strcmp(word, "none") == 0 || strcmp(word, "failed") == 0;
+}
+
+/* Until the new version is alone, or was refused. */
+static enum status wait_version(sluice_client *client, const char *name, json **answer)
+{
+    const struct timespec pause = {.tv_nsec = RELOAD_POLL_MS * 1000000L};
+    enum status status = STATUS_OK;
+    while (!status && !is_over(*answer)) {
+        json_free(*answer);
+        *answer = NULL;
+        nanosleep(&pause, NULL);
+        status = ask_version(client, name, NULL, false, answer);
+    }
+    return status;
+}
+
+static void write_answer(struct json_writer *writer, const void *answer)
+{
+    json_put_value(writer, NULL, answer);
+}
+
+static void print_json(const json *answer)
+{
+    size_t length;
+    char *text = json_written(write_answer, answer, &length);
+    if (text)
+        printf("%.*s\n", (int)length, text);
+    free(text);
+}
+
+static enum status reload(const struct settings *settings, const char *name, const char *directory)
+{
+    sluice_client *client;
+    json *answer = NULL;
+    enum status status = connect_daemon(settings, &client);
+    if (status)
+        return status;
+    status = ask_version(client, name, directory, true, &answer);
+    if (!status)
+        status = wait_version(client, name, &answer);
+    const char *error = json_string(json_get(answer, "reload_error"));
+    if (!status && error[0]) {
+        say("%s: %s; the version before it stays", json_string(json_get(answer, "reload_code")),
+            error);
+        status = STATUS_SERVER;
+    } else if (!status && settings->json) {
+        print_json(answer);
+    } else if (!status) {
+        view_object(answer);
+    }
+    json_free(answer);
+    sluice_close(client);
+    return status;
+}
+
+enum status control_reload(const struct command *command, const struct settings *settings, int argc,
+                           char **argv)
+{
+    char directory[PATH_MAX];
+    if (argc > 2 || (argc > 0 && strlen(argv[0]) > 127)) {
+        say("%s takes one model's name, of at most 127 bytes, and a directory", command->name);
+        return STATUS_USAGE;
+    }
+    if (argc == 2 && !realpath(argv[1], directory)) {
+        say("%s: %s: %s", command->name, argv[1], strerror(errno));
+        return STATUS_USAGE;
+    }
+    if (argc == 2 && strlen(directory) >= DIRECTORY_MAX) {
+        say("%s: a directory has at most %d bytes", command->name, DIRECTORY_MAX - 1);
+        return STATUS_USAGE;
+    }
+    return reload(settings, argc > 0 ? argv[0] : NULL, argc > 1 ? directory : NULL);
 }
 
 enum status control_drain(const struct command *command, const struct settings *settings, int argc,

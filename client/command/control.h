@@ -11,6 +11,8 @@ enum status control_sleep(const struct command *command, const struct settings *
                           char **argv);
 enum status control_wake(const struct command *command, const struct settings *settings, int argc,
                          char **argv);
+enum status control_reload(const struct command *command, const struct settings *settings, int argc,
+                           char **argv);
 enum status control_model(const struct command *command, const struct settings *settings, int argc,
                           char **argv);
 enum status control_cancel(const struct command *command, const struct settings *settings, int argc,

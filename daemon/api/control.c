@@ -222,6 +222,19 @@ static int change_model(struct session *session, struct served_model *model, boo
     return rc;
 }
 
+/* Likewise: its answers say what has come of it. */
+static int reload_model(struct session *session, struct served_model *model, const char *directory,
+                        struct error *error)
+{
+    if (!session->conn.peer.admin)
+        return error_set(error, ERR_DENIED,
+                         "reload is for root, the daemon's user and members of admin-group");
+    int rc = model_reload_ask(session->server, model, directory, error);
+    if (!rc)
+        log_line(LOG_NOTICE, "server", "uid %u reloads %s", session->conn.peer.uid, model->info.id);
+    return rc;
+}
+
 static int answer_model(struct session *session, const struct frame *frame, time_us now_us,
                         struct error *error)
 {
@@ -234,6 +247,8 @@ static int answer_model(struct session *session, const struct frame *frame, time
         return -ERR_NOT_FOUND;
     if (message.change)
         rc = change_model(session, model, message.sleep, now_us, error);
+    if (message.reload)
+        rc = reload_model(session, model, message.directory, error);
     const struct asked_model asked = {session->server, model};
     if (!rc)
         control_answer(session, frame->type, frame->id, write_model, &asked, now_us);

@@ -321,6 +321,17 @@ static void put_models(struct out *out, const struct server *server)
             put_value(out, *(const uint64_t *)((const char *)model + series[i].offset));
         }
     }
+    for (int run = 0; server->reload_api && run < 2; run++) {
+        const char *name = run ? "model_reloads_refused_total" : "model_reloads_total";
+        put_type(out, name, "counter",
+                 run ? "Versions that did not take over, and the one before stayed, by model"
+                     : "Versions of a model that took over, by model");
+        for (uint32_t j = 0; j < server->model_count; j++) {
+            const struct model_version *version = &server->models[j].version;
+            put_model(out, name, &server->models[j]);
+            put_value(out, run ? version->refusals_total : version->reloads_total);
+        }
+    }
     if (server->sleep_api)
         put_type(out, "model_awake", "gauge", "1 while it is on its devices, by model");
     for (uint32_t j = 0; server->sleep_api && j < server->model_count; j++) {

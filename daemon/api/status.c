@@ -42,8 +42,8 @@ bool status_ready(const struct server *server, time_us now_us)
     return strcmp(status_word(server, now_us), "ok") == 0;
 }
 
-/* All that are served, by what they are called first; those that are not on their devices; and of
- * these whose last waking was refused. */
+/* All that are served, by what they are called first; those that are not on their devices, and of
+ * these whose last waking was refused; and those whose last reload was. */
 static void put_names(const struct server *server, struct json_writer *writer)
 {
     json_open(writer, "models", '[');
@@ -58,6 +58,11 @@ static void put_names(const struct server *server, struct json_writer *writer)
     json_open(writer, "failing", '[');
     for (uint32_t i = 0; i < server->model_count; i++)
         if (server->models[i].sleep.failing)
+            json_put_text(writer, NULL, server->models[i].info.id);
+    json_close(writer, ']');
+    json_open(writer, "not_reloaded", '[');
+    for (uint32_t i = 0; i < server->model_count; i++)
+        if (server->models[i].version.refusal.code)
             json_put_text(writer, NULL, server->models[i].info.id);
     json_close(writer, ']');
 }
@@ -124,6 +129,18 @@ static const char *weights_word(const struct served_model *model)
     return memory.kept_mapped > 0 ? "mapped" : memory.kept_pinned > 0 ? "pinned" : "files";
 }
 
+void status_reload(const struct server *server, const struct served_model *served,
+                   struct json_writer *writer)
+{
+    const struct error *refusal = &served->version.refusal;
+    json_put_uint(writer, "model_version", served->version.number + 1);
+    json_put_text(writer, "reload", model_reload_word(server, served));
+    if (refusal->code) {
+        json_put_text(writer, "reload_code", error_name(refusal->code));
+        json_put_text(writer, "reload_error", refusal->text);
+    }
+}
+
 void status_model(const struct server *server, const struct served_model *served,
                   struct json_writer *writer)
 {
@@ -132,6 +149,7 @@ void status_model(const struct server *server, const struct served_model *served
     json_put_text(writer, "model", model->id);
     json_put_text(writer, "state", model_sleep_word(served));
     json_put_text(writer, "weights", weights_word(served));
+    status_reload(server, served, writer);
     json_put_text(writer, "architecture", model->arch);
     json_put_text(writer, "dtype", model->dtype);
     json_put_text(writer, "kv_dtype", model->kv_dtype);
@@ -380,6 +398,8 @@ static void put_models(const struct server *server, struct json_writer *writer)
         json_put_text(writer, "state", model_sleep_word(model));
         json_put_uint(writer, "sleeps", model->sleep.sleeps_total);
         json_put_uint(writer, "wakes", model->sleep.wakes_total);
+        json_put_uint(writer, "reloads", model->version.reloads_total);
+        json_put_uint(writer, "reloads_refused", model->version.refusals_total);
         json_put_uint(writer, "waiting", model->waiting.count);
         json_put_uint(writer, "running", model->running);
         json_put_uint(writer, "requests", model->requests);

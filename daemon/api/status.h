@@ -28,6 +28,9 @@ bool status_alive(const struct server *server, time_us now_us);
 /* The status is ok: what HEALTH calls ready. */
 bool status_ready(const struct server *server, time_us now_us);
 /* A model, and by which limits it is served. */
+/* How a model stands to its versions; members of an object. */
+void status_reload(const struct server *server, const struct served_model *served,
+                   struct json_writer *writer);
 void status_model(const struct server *server, const struct served_model *model,
                   struct json_writer *writer);
 /* Counters, gauges, histograms, memory, and what is wanted beside: the list of the peer's requests,

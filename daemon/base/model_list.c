@@ -281,6 +281,23 @@ int model_list_make(const struct options *options, struct model_list *ret_list, 
     return 0;
 }
 
+int model_list_version(const struct options *options, const char *directory,
+                       struct options **ret_options, struct error *error)
+{
+    struct options *made = NULL;
+    int rc = copy(options, &made, error);
+    if (!rc && directory[0])
+        rc = set(made, "model", directory, strlen(directory), error);
+    if (rc) {
+        if (made)
+            options_free(made);
+        return rc;
+    }
+    made->profile_steps = 0;
+    *ret_options = made;
+    return 0;
+}
+
 void model_list_free(struct model_list *list)
 {
     for (uint32_t i = 0; i < list->count; i++)

@@ -279,6 +279,9 @@ void adapters_unload(struct exchange *exchange, time_us now_us);
 /* daemon/http/rest.c */
 void rest_sleep(struct exchange *exchange, time_us now_us);
 void rest_wake(struct exchange *exchange, time_us now_us);
+/* A new version of the model that the path names; and how that stands. */
+void rest_reload(struct exchange *exchange, time_us now_us);
+void rest_reload_state(struct exchange *exchange, time_us now_us);
 void rest_is_sleeping(struct exchange *exchange, time_us now_us);
 /* daemon/http/lookup.c */
 void lookup_models(struct exchange *exchange, time_us now_us);

@@ -1,4 +1,6 @@
-/* Models that sleep and wake by an admin's word, as vLLM's API has it; here a path may name one. */
+/* Models that sleep and wake by an admin's word, as vLLM's API has it; here a path may name one.
+ * And such as get a new version. */
+#include "daemon/api/status.h"
 #include "daemon/http/exchange.h"
 #include "daemon/request/model_sleep.h"
 #include "daemon/request/server.h"
@@ -9,8 +11,8 @@ static int may(const struct exchange *exchange, struct error *error)
     if (exchange->peer.admin)
         return 0;
     return error_set(error, ERR_DENIED,
-                     "models sleep and wake by the word of root, the daemon's user and members of "
-                     "admin-group, over a Unix socket");
+                     "models sleep, wake and get new versions by the word of root, the daemon's "
+                     "user and members of admin-group, over a Unix socket");
 }
 
 /* Of all, or of the one that the path names. */
@@ -83,6 +85,50 @@ void rest_sleep(struct exchange *exchange, time_us now_us)
 void rest_wake(struct exchange *exchange, time_us now_us)
 {
     change(exchange, false, now_us);
+}
+
+/* ---- versions ----------------------------------------------------------------------------------
+ */
+
+static void put_reload(struct json_writer *writer, const void *context)
+{
+    const struct exchange *exchange = context;
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "model", exchange->model->info.id);
+    status_reload(exchange->http->server, exchange->model, writer);
+    json_close(writer, '}');
+}
+
+static void reload(struct exchange *exchange, bool begins)
+{
+    struct server *server = exchange->http->server;
+    struct error error;
+    int rc = may(exchange, &error);
+    struct served_model *model = rc ? NULL : server_find_model(server, exchange->object);
+    if (!rc && !model)
+        rc = error_set(&error, ERR_NOT_FOUND, "there is no model %.64s here", exchange->object);
+    if (!rc && begins)
+        rc = model_reload_ask(server, model, "", &error);
+    if (rc) {
+        exchange_refuse(exchange, &error, rc == -ERR_NOT_FOUND ? "model" : "");
+        return;
+    }
+    if (begins)
+        log_line(LOG_NOTICE, "server", "%s reloads %s", exchange->sink.user->name, model->info.id);
+    exchange->model = model;
+    give(exchange, put_reload, exchange);
+}
+
+void rest_reload(struct exchange *exchange, time_us now_us)
+{
+    (void)now_us;
+    reload(exchange, true);
+}
+
+void rest_reload_state(struct exchange *exchange, time_us now_us)
+{
+    (void)now_us;
+    reload(exchange, false);
 }
 
 void rest_is_sleeping(struct exchange *exchange, time_us now_us)

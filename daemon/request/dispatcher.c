@@ -40,14 +40,14 @@ static struct seq *next(struct server *server, struct waiting *waiting)
 
 /* What of its prompt it need not read on a replica: other results of it were sent there, or it is
  * cached; *ret_host: of that, what comes from host memory. */
-static uint32_t had(const struct served_model *model, uint32_t replica, const struct seq *seq,
+static uint32_t had(struct replica *const *replicas, uint32_t replica, const struct seq *seq,
                     bool expected, uint32_t *ret_host)
 {
     uint32_t host = 0;
     *ret_host = 0;
-    const struct replica *of = model->replicas[replica];
+    const struct replica *of = replicas[replica];
     const struct seq *first = seq - seq->result;
-    uint32_t block = model->info.block_tokens;
+    uint32_t block = seq->request->model->info.block_tokens;
     uint32_t blocks = block > 0 ? (seq->prompt_len - 1) / block : 0;
     if (seq->params.job == JOB_GENERATE && first->homes >> replica & 1)
         return blocks * block;
@@ -58,11 +58,11 @@ static uint32_t had(const struct served_model *model, uint32_t replica, const st
     return blocks * block;
 }
 
-static struct replica_common common_of(const struct served_model *model, const struct seq *seq)
+static struct replica_common common_of(struct replica *const *replicas, const struct seq *seq)
 {
     struct replica_common common = {.had = {0}};
-    for (uint32_t i = 0; i < model->replica_count; i++)
-        common.had[i] = had(model, i, seq, true, &common.host[i]);
+    for (uint32_t i = 0; i < seq->request->model->replica_count; i++)
+        common.had[i] = had(replicas, i, seq, true, &common.host[i]);
     return common;
 }
 
@@ -70,10 +70,11 @@ static void send(struct server *server, struct replica *replica, struct seq *seq
                  time_us now_us)
 {
     struct served_model *model = seq->request->model;
+    struct replica *const *replicas = model_reload_replicas(server, seq->request);
     uint32_t host;
     for (uint32_t i = 0; i < model->replica_count; i++)
-        if (model->replicas[i] == replica) {
-            seq->had = had(model, i, seq, false, &host);
+        if (replicas[i] == replica) {
+            seq->had = had(replicas, i, seq, false, &host);
             (seq - seq->result)->homes |= 1u << i;
         }
     waiting_take(&model->waiting, seq,
@@ -118,16 +119,22 @@ static struct user *most_running(struct server *server, const struct served_mode
     return most;
 }
 
+/* Whether they are for the same replicas. */
+static bool of_one_version(const struct request *a, const struct request *b)
+{
+    return a->model == b->model && a->version == b->version;
+}
+
 /* A request of that connection of the user's that has most on the model's replicas, and at least
- * `least`; or NULL. */
-static const struct request *busiest(const struct user *user, const struct served_model *model,
+ * `least`, and whose replicas are those that this one goes to; or NULL. */
+static const struct request *busiest(const struct user *user, const struct request *to,
                                      uint32_t least)
 {
     const struct request *most = NULL;
     list_each(link, &user->requests)
     {
         const struct request *request = container_of(link, struct request, user_link);
-        if (request->sink && request->model == model && request->waiting->running >= least &&
+        if (request->sink && of_one_version(request, to) && request->waiting->running >= least &&
             (!most || request->waiting->running > most->waiting->running))
             most = request;
     }
@@ -142,7 +149,7 @@ static const struct seq *youngest(const struct request *of)
     list_each(link, &of->sink->requests)
     {
         const struct request *request = container_of(link, struct request, sink_link);
-        for (uint32_t i = 0; i < request->seq_count && request->model == of->model; i++) {
+        for (uint32_t i = 0; i < request->seq_count && of_one_version(request, of); i++) {
             const struct seq *seq = &request->seqs[i];
             if (seq->state == SEQ_SENT && !seq->owed && !seq->cancel_sent)
                 best = seq;
@@ -165,12 +172,12 @@ static const struct seq *gives_way(struct server *server, const struct seq *seq)
     if (running == 0 || few) {
         const struct user *most = most_running(server, model);
         if (running_of(most, model) >= running + 2)
-            from = busiest(most, model, 1);
+            from = busiest(most, seq->request, 1);
     }
     /* The same between the connections of one user, where one has much of it. Among many with few
      * each, slots come free soon. */
     if (!from && seq->request->waiting->running == 0 && (model->owed == 0 || model->owed < part))
-        from = busiest(user, model, running / 4 > 2 ? running / 4 : 2);
+        from = busiest(user, seq->request, running / 4 > 2 ? running / 4 : 2);
     return from ? youngest(from) : NULL;
 }
 
@@ -195,7 +202,7 @@ static bool send_to(struct server *server, struct replica_room *rooms, uint32_t 
 {
     if (pick == REPLICA_NONE)
         return false;
-    struct replica *replica = seq->request->model->replicas[pick];
+    struct replica *replica = model_reload_replicas(server, seq->request)[pick];
     send(server, replica, seq, 0, now_us);
     rooms[pick] = replica->api->room(replica);
     return true;
@@ -220,10 +227,11 @@ static bool send_above(struct server *server, struct replica_room *rooms, struct
 {
     struct replica_room above[SERVER_REPLICAS_MAX];
     const struct served_model *model = seq->request->model;
-    struct replica_common common = common_of(model, seq);
+    struct replica *const *replicas = model_reload_replicas(server, seq->request);
+    struct replica_common common = common_of(replicas, seq);
     for (uint32_t i = 0; i < model->replica_count; i++) {
         above[i] = rooms[i];
-        above[i].sequences = goes_above(model->replicas[i], &rooms[i], seq);
+        above[i].sequences = goes_above(replicas[i], &rooms[i], seq);
         above[i].kv_tokens = UINT64_MAX;
         above[i].prefill_tokens = UINT64_MAX;
     }
@@ -289,33 +297,58 @@ static void dispatch_jobs(struct server *server, time_us now_us)
 static bool send_where_room(struct server *server, struct replica_room *rooms, struct seq *seq,
                             time_us now_us)
 {
-    const struct served_model *model = seq->request->model;
-    struct replica_common common = common_of(model, seq);
-    uint32_t pick = replica_select(rooms, model->replica_count, seq->prompt_len, &common);
+    struct replica_common common = common_of(model_reload_replicas(server, seq->request), seq);
+    uint32_t pick =
+        replica_select(rooms, seq->request->model->replica_count, seq->prompt_len, &common);
     return send_to(server, rooms, pick, seq, now_us);
 }
 
-/* Where the share of lower priorities is due and nothing has room for it, it waits; who is above
- * them need not wait with it, since it takes the place of others. */
-static bool send_highest(struct server *server, struct served_model *model,
-                         struct replica_room *rooms, time_us now_us)
+/* What the replicas of a model's two versions can take; the second is there while one takes over
+ * from the other. */
+struct version_rooms {
+    struct replica_room served[SERVER_REPLICAS_MAX], others[SERVER_REPLICAS_MAX];
+};
+
+static struct replica_room *rooms_of(struct version_rooms *rooms, const struct seq *seq)
 {
-    struct seq *seq = waiting_highest(&model->waiting);
-    return can_keep(server, seq) && adapter_tiers_ready(server, seq) &&
-           send_above(server, rooms, seq, now_us);
+    const struct request *request = seq->request;
+    return request->version == request->model->version.number ? rooms->served : rooms->others;
+}
+
+static void look(const struct server *server, const struct served_model *model,
+                 struct version_rooms *ret_rooms)
+{
+    uint32_t count;
+    struct replica *const *others = model_reload_others(server, &count);
+    for (uint32_t i = 0; i < model->replica_count; i++)
+        ret_rooms->served[i] = model->replicas[i]->api->room(model->replicas[i]);
+    for (uint32_t i = 0; model_reload_on(server, model) && i < count; i++)
+        ret_rooms->others[i] = others[i]->api->room(others[i]);
+}
+
+/* Where the share of lower priorities is due and nothing has room for it, it waits; who is above
+ * them need not wait with it, since it takes the place of others, or goes to another version. */
+static bool send_highest(struct server *server, const struct seq *first,
+                         struct version_rooms *rooms, time_us now_us)
+{
+    struct seq *seq = waiting_highest(&first->request->model->waiting);
+    if (!can_keep(server, seq) || !adapter_tiers_ready(server, seq))
+        return false;
+    return (!of_one_version(seq->request, first->request) &&
+            send_where_room(server, rooms_of(rooms, seq), seq, now_us)) ||
+           send_above(server, rooms_of(rooms, seq), seq, now_us);
 }
 
 static void dispatch_sequences(struct server *server, struct served_model *model, time_us now_us)
 {
-    struct replica_room rooms[SERVER_REPLICAS_MAX];
+    struct version_rooms rooms;
     struct seq *seq = model->sleep.state == MODEL_AWAKE ? next(server, &model->waiting) : NULL;
     uint32_t sent = 0;
     if (!seq)
         return;
-    for (uint32_t i = 0; i < model->replica_count; i++)
-        rooms[i] = model->replicas[i]->api->room(model->replicas[i]);
-    while (seq && (send_where_room(server, rooms, seq, now_us) ||
-                   send_highest(server, model, rooms, now_us))) {
+    look(server, model, &rooms);
+    while (seq && (send_where_room(server, rooms_of(&rooms, seq), seq, now_us) ||
+                   send_highest(server, seq, &rooms, now_us))) {
         seq = next(server, &model->waiting);
         sent++;
     }

@@ -102,6 +102,13 @@ static bool is_due(const struct model_sleep *sleep, time_us now_us)
     return sleep->after_us > 0 && now_us >= sleep->used_us + sleep->after_us;
 }
 
+/* Its time to fall asleep begins once all are loaded. */
+static bool may_fall(const struct server *server, const struct served_model *model)
+{
+    return !model->sleep.lasting && server->phase != SERVER_LOADING &&
+           !model_reload_on(server, model);
+}
+
 static void tend_awake(struct server *server, struct served_model *model, time_us now_us)
 {
     struct model_sleep *sleep = &model->sleep;
@@ -109,7 +116,7 @@ static void tend_awake(struct server *server, struct served_model *model, time_u
         sleep->used_us = now_us;
         return;
     }
-    if (sleep->lasting || server->phase == SERVER_LOADING)
+    if (!may_fall(server, model))
         return;
     if (sleep->asked)
         fall(server, model, "an admin asked for it");
@@ -235,6 +242,7 @@ static struct served_model *find_leaver(struct server *server, const struct serv
         struct served_model *other = &server->models[i];
         const struct model_sleep *sleep = &other->sleep;
         if (other == model || sleep->state != MODEL_AWAKE || sleep->lasting ||
+            model_reload_on(server, other) ||
             now_us < sleep->since_us + server->options->model_stay || !share_device(model, other))
             continue;
         bool idle = is_idle(other);
@@ -326,8 +334,8 @@ time_us model_sleep_due(const struct server *server)
     for (uint32_t i = 0; server->sleep_api && i < server->model_count; i++) {
         const struct served_model *model = &server->models[i];
         const struct model_sleep *sleep = &model->sleep;
-        if (sleep->state == MODEL_AWAKE && sleep->after_us && is_idle(model) && !sleep->lasting &&
-            server->phase != SERVER_LOADING) /* its time begins once all are there */
+        if (sleep->state == MODEL_AWAKE && sleep->after_us && is_idle(model) &&
+            may_fall(server, model))
             earlier(&due_us, sleep->used_us + sleep->after_us);
         if (is_on_its_way(sleep) && !sleep->stalled)
             earlier(&due_us, sleep->moved_us + MODEL_STALL_US);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/siphash.h"
 #include "daemon/text/template/chat.h"
 #include "daemon/text/tokenizer.h"
 #include "gpu/checkpoint/file.h"
@@ -124,6 +125,17 @@ static int load_bytes(struct model_text *model_text, const char *model, struct e
 /* ---- a directory -------------------------------------------------------------------------------
  */
 
+/* The file goes into the hash of those before it. Nothing is kept from anybody who could make two
+ * files of one hash: both are an admin's. */
+static void note_file(struct model_text *model_text, const char *text, size_t length)
+{
+    const struct siphash_key key = {{model_text->files[0], model_text->files[1]}};
+    struct siphash hash;
+    siphash_begin_wide(&hash, &key);
+    siphash_add(&hash, text, length);
+    siphash_end_wide(&hash, model_text->files);
+}
+
 static int load_tokenizer(struct model_text *model_text, const char *directory, struct error *error)
 {
     char *text;
@@ -135,6 +147,7 @@ static int load_tokenizer(struct model_text *model_text, const char *directory, 
     if (rc)
         return rc;
     rc = tokenizer_load(text, length, &model_text->tokenizer, &found);
+    note_file(model_text, text, length);
     free(text);
     int code = rc == -ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_UNSUPPORTED;
     return rc ? error_set(error, code, "tokenizer.json: %s", found.text) : 0;
@@ -179,6 +192,7 @@ static void load_template_file(struct model_text *model_text, const char *direct
                   &model_text->chat_refusal))
         return;
     parse_template(model_text, "chat_template.jinja", text, length);
+    note_file(model_text, text, length);
     free(text);
 }
 
@@ -195,6 +209,7 @@ static void load_chat(struct model_text *model_text, const char *directory)
         file_text(directory, "tokenizer_config.json", SETTINGS_MAX, &text, &length,
                   own ? NULL : &model_text->chat_refusal))
         return;
+    note_file(model_text, text, length);
     if (!json_parse(text, length, bounds, &settings, own ? NULL : &model_text->chat_refusal)) {
         const char *source = template_of(settings);
         read_token(settings, "bos_token", model_text->bos_token);
@@ -304,6 +319,39 @@ int model_text_same_tokens(const struct model_text *model_text, const char *draf
                          "model of the same tokenizer",
                          id);
     return 0;
+}
+
+static bool is_same_source(const struct chat_template *a, const struct chat_template *b)
+{
+    return !a || !b ? a == b : strcmp(chat_template_source(a), chat_template_source(b)) == 0;
+}
+
+static bool are_same_pairs(const struct pair_form *a, const struct pair_form *b)
+{
+    return a->known == b->known && is_same_source(a->given, b->given) &&
+           (!a->known || memcmp(a->tokens, b->tokens, sizeof(a->tokens)) == 0) &&
+           (!a->instruction || !b->instruction ? a->instruction == b->instruction
+                                               : strcmp(a->instruction, b->instruction) == 0);
+}
+
+int model_text_same(const struct model_text *model_text, const struct model_text *other,
+                    struct error *error)
+{
+    const char *what = NULL;
+    if (memcmp(model_text->files, other->files, sizeof(other->files)) != 0 ||
+        !model_text->tokenizer != !other->tokenizer)
+        what = "tokenizer.json, tokenizer_config.json or chat_template.jinja";
+    else if (!is_same_source(model_text->chat, other->chat))
+        what = "the chat template";
+    else if (!are_same_pairs(&model_text->pairs, &other->pairs))
+        what = "what config.json says of scores";
+    else if (model_text->head.labels != other->head.labels)
+        what = "the head of classes";
+    else if (model_text->row_cut_any != other->row_cut_any ||
+             model_text->row_cut_count != other->row_cut_count ||
+             memcmp(model_text->row_cut, other->row_cut, sizeof(other->row_cut)) != 0)
+        what = "what config.json says of rows that may be cut";
+    return what ? error_set(error, ERR_BAD_MODEL, "another version may not differ in %s", what) : 0;
 }
 
 int model_text_read_template(const char *path, struct chat_template **ret_template,

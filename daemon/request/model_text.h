@@ -38,6 +38,7 @@ struct model_text {
     char bos_token[MODEL_TEXT_TOKEN_MAX],
         eos_token[MODEL_TEXT_TOKEN_MAX];  /* for templates; "": none */
     char pad_token[MODEL_TEXT_TOKEN_MAX]; /* for clients */
+    uint64_t files[2]; /* a hash of the bytes of tokenizer and template */
 };
 
 /* model: a directory, or "synthetic:NAME", whose tokens are bytes; those above them, which models
@@ -49,6 +50,10 @@ int model_text_load(struct model_text *model_text, const char *model, struct err
  * tokenizer, on either side, there is nothing to compare. */
 int model_text_same_tokens(const struct model_text *model_text, const char *draft_model,
                            struct error *error);
+/* Whether texts become the same tokens, and tokens the same texts, by both. ERR_BAD_MODEL says what
+ * differs. */
+int model_text_same(const struct model_text *model_text, const struct model_text *other,
+                    struct error *error);
 /* The template of that file stands instead of the model's own. ERR_BAD_CONFIG when it cannot be
  * read or parsed: somebody asked for it. */
 int model_text_template(struct model_text *model_text, const char *path, struct error *error);

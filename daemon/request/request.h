@@ -65,6 +65,7 @@ struct request {
     struct list id_link, client_link; /* the server's indexes, by id and by the client's own */
     struct request_params params;
     struct served_model *model; /* that it is for; of jobs NULL */
+    uint32_t version;           /* of it, that computes all of the request (model_reload.h) */
     struct waiting_conn
         *waiting;     /* the sink's part in its queue; NULL once that is gone, or of jobs */
     uint32_t adapter; /* number, held; 0: none */

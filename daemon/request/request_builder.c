@@ -53,7 +53,7 @@ struct message_limits request_builder_limits(const struct server *server,
 
 /* With whom it shares what is cached: who gives the same salt, or has the same name in full. */
 static void find_root(struct request_builder *builder, const struct response_sink *sink,
-                      const struct request_params *params)
+                      const struct request_params *params, uint64_t load)
 {
     struct server *server = builder->server;
     const struct served_model *model = builder->request->model;
@@ -67,7 +67,7 @@ static void find_root(struct request_builder *builder, const struct response_sin
         return;
     builder->caches = true;
     builder->root =
-        prefix_key_root(&model->info, model->load, adapter ? adapter->load : 0,
+        prefix_key_root(&model->info, load, adapter ? adapter->load : 0,
                         params->cache_salt ? PREFIX_GIVEN : PREFIX_USER, salt, strlen(salt));
 }
 
@@ -101,10 +101,13 @@ int request_builder_open(struct request_builder *builder, struct server *server,
     if (rc)
         return rc;
     served_adapters_hold(&server->adapters, adapter);
+    uint64_t load = 0;
     builder->request->model = model;
+    if (model)
+        builder->request->version = model_reload_version(server, model, &load);
     builder->request->waiting = waiting;
     builder->request->adapter = adapter;
-    find_root(builder, sink, params);
+    find_root(builder, sink, params, load);
     builder->request->params = *params;
     builder->request->params.cache_salt = NULL; /* the document goes */
     builder->request->params.adapter = builder->request->params.model = NULL;

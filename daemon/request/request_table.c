@@ -249,6 +249,7 @@ void request_table_enter(struct server *server, struct request *request, struct 
     sink->request_count++;
     server->live_requests++;
     server->live_sequences += request->seq_count;
+    model_reload_count(request, request->seq_count);
     server->counts.requests_total++;
     figures_of(server, request)->requests++;
     if (request->model)
@@ -358,6 +359,7 @@ void request_table_end(struct server *server, struct seq *seq, time_us now_us)
     if (seq->job)
         end_job(server, seq);
     server->live_sequences--;
+    model_reload_count(request, -1);
     if (--request->seq_unended == 0) {
         log_request(server, request, now_us);
         free_tensors(server, request);

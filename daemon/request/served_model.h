@@ -3,8 +3,8 @@
  * of its own, and requests name it. The first is meant where none is named, and the only one that
  * has adapters (served_adapters.h).
  *
- * Its names and its texts do not change once the first connection is taken: any thread reads them.
- * The rest is the loop's.
+ * Its names and its texts do not change once the first connection is taken: any thread reads them,
+ * and what `info` says beside sizes. The rest is the loop's.
  */
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include "daemon/base/model_list.h"
 #include "daemon/base/model_name.h"
+#include "daemon/request/model_reload.h"
 #include "daemon/request/model_sleep.h"
 #include "daemon/request/wait_queue.h"
 #include "gpu/gpu.h"
@@ -38,6 +39,7 @@ struct served_model {
     uint32_t replica_count;
 
     struct model_sleep sleep;
+    struct model_version version;
     struct waiting waiting;
     uint32_t running; /* sequences that its replicas hold */
     uint32_t owed;    /* of those, such as were sent before their turn */

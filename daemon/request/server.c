@@ -274,6 +274,12 @@ bool server_healthy(const struct server *server, time_us now_us)
     for (uint32_t i = 0; i < server->replica_count; i++)
         if (!server->replicas[i]->api->healthy(server->replicas[i], now_us))
             return false;
+    /* One that has only been loaded ends its reload, and nothing else, when it fails. */
+    uint32_t count;
+    struct replica *const *others = model_reload_others(server, &count);
+    for (uint32_t i = 0; server->reload.state == RELOAD_RETIRING && i < count; i++)
+        if (!others[i]->api->healthy(others[i], now_us))
+            return false;
     const struct replica *jobs = server->jobs.replica;
     return !model_sleep_stalled(server) && (!jobs || jobs->api->healthy(jobs, now_us));
 }
@@ -395,46 +401,56 @@ static void expire_deadlines(struct server *server, time_us now_us)
                              now_us);
 }
 
+static void wake_mailed(struct replica *replica)
+{
+    if (replica->mailed)
+        replica->api->wake(replica);
+    replica->mailed = false;
+}
+
 /* Once a turn, and before output is written: the device works meanwhile. */
 static void wake_replicas(struct server *server)
 {
-    for (uint32_t i = 0; i < server->replica_count; i++) {
-        struct replica *replica = server->replicas[i];
-        if (replica->mailed)
-            replica->api->wake(replica);
-        replica->mailed = false;
-    }
-    struct replica *jobs = server->jobs.replica;
-    if (jobs && jobs->mailed)
-        jobs->api->wake(jobs);
-    if (jobs)
-        jobs->mailed = false;
+    uint32_t count;
+    struct replica *const *others = model_reload_others(server, &count);
+    for (uint32_t i = 0; i < server->replica_count; i++)
+        wake_mailed(server->replicas[i]);
+    for (uint32_t i = 0; i < count; i++)
+        wake_mailed(others[i]);
+    if (server->jobs.replica)
+        wake_mailed(server->jobs.replica);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
-/* One lacks memory of a device: models that it shares it with give back what they can do without.
- */
-static void yield_to(struct server *server, const struct served_model *model,
-                     const struct replica *replica)
+static void yield_all(struct replica *const *replicas, uint32_t count, const struct replica *to)
 {
-    for (uint32_t i = 0; i < server->model_count; i++) {
-        const struct served_model *other = &server->models[i];
-        for (uint32_t j = 0; other != model && j < other->replica_count; j++)
-            if (replica_shares_device(replica, other->replicas[j]))
-                other->replicas[j]->api->yield(other->replicas[j]);
-    }
+    for (uint32_t i = 0; i < count; i++)
+        if (replicas[i] != to && replica_shares_device(to, replicas[i]))
+            replicas[i]->api->yield(replicas[i]);
+}
+
+/* One lacks memory of a device: those that it shares it with, of other models or another version of
+ * its own, give back what they can do without. */
+void server_yield_to(struct server *server, const struct replica *replica)
+{
+    uint32_t count;
+    struct replica *const *others = model_reload_others(server, &count);
+    yield_all(server->replicas, server->replica_count, replica);
+    yield_all(others, count, replica);
 }
 
 static void share_memory(struct server *server)
 {
-    for (uint32_t i = 0; i < server->model_count; i++) {
-        const struct served_model *model = &server->models[i];
-        for (uint32_t j = 0; j < model->replica_count; j++)
-            if (model->replicas[j]->api->lacks(model->replicas[j]))
-                yield_to(server, model, model->replicas[j]);
-    }
+    uint32_t count;
+    struct replica *const *others = model_reload_others(server, &count);
+    for (uint32_t i = 0; i < server->replica_count; i++)
+        if (server->replicas[i]->api->lacks(server->replicas[i]))
+            server_yield_to(server, server->replicas[i]);
+    for (uint32_t i = 0; i < count; i++)
+        if (others[i]->api->lacks(others[i]))
+            server_yield_to(server, others[i]);
 }
 
 /* ---- figures of the workers --------------------------------------------------------------------
@@ -526,6 +542,9 @@ time_us server_due(const struct server *server)
     time_us sleep_us = model_sleep_due(server);
     if (sleep_us && (!due_us || sleep_us < due_us))
         due_us = sleep_us;
+    time_us reload_us = server->reload.due_us;
+    if (reload_us && (!due_us || reload_us < due_us))
+        due_us = reload_us;
     time_us texts_us = backlog_due(&server->backlog);
     if (texts_us && (!due_us || texts_us < due_us))
         due_us = texts_us;

@@ -32,7 +32,7 @@
 #include "daemon/request/backlog.h"
 #include "daemon/request/index.h"
 #include "daemon/request/model_text.h"
-#include "daemon/request/replica_select.h"
+#include "daemon/base/replica_select.h"
 #include "daemon/request/request.h"
 #include "daemon/request/served_model.h"
 #include "daemon/request/users.h"
@@ -82,6 +82,9 @@ struct server {
     struct adapter_tiers tiers;
     const struct sleep_api *sleep_api;     /* who puts models to sleep; NULL: none ever sleeps */
     void *sleep_context;
+    const struct reload_api *reload_api;   /* who loads new versions; NULL: nobody */
+    void *reload_context;
+    struct model_reload reload;
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
     uint32_t owner_uid;                    /* the daemon's */
     enum server_phase phase;
@@ -182,6 +185,8 @@ bool server_healthy(const struct server *server, time_us now_us);
 
 /* `done` is called once the workers' figures are fresh, or now where they cannot be. */
 void server_ask_stats(struct server *server, struct stats_waiter *waiter, time_us now_us);
+/* The replica lacks memory of its device: others there give back what they only have cached. */
+void server_yield_to(struct server *server, const struct replica *replica);
 /* How long a sequence that came now would wait for its first step, by the pace of late and the
  * replicas' own estimates. */
 double server_wait_us(const struct server *server);

@@ -33,8 +33,8 @@ static void leave(struct event_loop *loop, int code)
 
 static bool workers_are(const struct event_loop *loop, enum worker_state state)
 {
-    for (uint32_t i = 0; i < loop->replica_count; i++)
-        if (loop->replicas[i]->worker && worker_state(loop->replicas[i]->worker) != state)
+    for (uint32_t i = 0; i < loop->replicas.count; i++)
+        if (loop->replicas.at[i]->worker && worker_state(loop->replicas.at[i]->worker) != state)
             return false;
     _Static_assert((int)WORKER_READY == JOB_WORKER_READY && (int)WORKER_STOPPED == JOB_WORKER_STOPPED &&
                        (int)WORKER_FAILED == JOB_WORKER_FAILED,
@@ -44,13 +44,13 @@ static bool workers_are(const struct event_loop *loop, enum worker_state state)
 
 static void stop_workers(struct event_loop *loop)
 {
-    for (uint32_t i = 0; i < loop->replica_count; i++) {
-        if (!loop->replicas[i]->worker)
+    for (uint32_t i = 0; i < loop->replicas.count; i++) {
+        if (!loop->replicas.at[i]->worker)
             continue;
         /* A thread in the midst of loading hears nothing, and holds nothing that must be saved. */
-        if (worker_state(loop->replicas[i]->worker) == WORKER_LOADING)
+        if (worker_state(loop->replicas.at[i]->worker) == WORKER_LOADING)
             leave(loop, loop->exit_code);
-        worker_stop(loop->replicas[i]->worker);
+        worker_stop(loop->replicas.at[i]->worker);
     }
     if (loop->jobs)
         job_worker_stop(loop->jobs);
@@ -59,10 +59,11 @@ static void stop_workers(struct event_loop *loop)
 static void device_failed(struct event_loop *loop, time_us now_us)
 {
     const struct error *error = NULL;
-    for (uint32_t i = 0; i < loop->replica_count && !error; i++)
-        if (replica_state(loop->replicas[i]) == WORKER_FAILED &&
-            !sleeper_expects(&loop->sleeper, loop->replicas[i]))
-            error = worker_failure(loop->replicas[i]->worker);
+    for (uint32_t i = 0; i < loop->replicas.count && !error; i++)
+        if (replica_state(loop->replicas.at[i]) == WORKER_FAILED &&
+            !sleeper_expects(&loop->sleeper, loop->replicas.at[i]) &&
+            !reloader_expects(&loop->reloader, loop->replicas.at[i]))
+            error = worker_failure(loop->replicas.at[i]->worker);
     if (!error && loop->jobs && job_worker_state(loop->jobs) == JOB_WORKER_FAILED)
         error = job_worker_failure(loop->jobs);
     if (!error || loop->ending.stage == ENDING_FAILED)
@@ -94,9 +95,9 @@ static void abandon(struct event_loop *loop)
         guard_allow("the profile to be written", ENDING_FILE_US, code);
         if (!loop->trace_file.busy)
             trace_file_end(&loop->trace_file);
-        for (uint32_t i = 0; i < loop->replica_count; i++)
-            if (loop->replicas[i]->worker)
-                worker_join(loop->replicas[i]->worker); /* they have ended */
+        for (uint32_t i = 0; i < loop->replicas.count; i++)
+            if (loop->replicas.at[i]->worker)
+                worker_join(loop->replicas.at[i]->worker); /* they have ended */
         if (loop->jobs)
             job_worker_join(loop->jobs);
     }
@@ -306,7 +307,7 @@ static void take_turn(struct event_loop *loop)
         event_loop_touch(loop);
     }
     sd_watchdog_turn(loop, now_us);
-    if (sleeper_turn(&loop->sleeper, now_us))
+    if (sleeper_turn(&loop->sleeper, now_us) | reloader_turn(&loop->reloader, now_us))
         event_loop_touch(loop);
     if (control & COMPLETION_TRACE)
         trace_file_turn(&loop->trace_file);
@@ -450,16 +451,16 @@ static int profile(struct event_loop *loop, struct error *error)
     if (loop->options->profile_steps == 0)
         return 0;
     int rc = trace_file_open(file, loop->options->profile_file, &loop->completions, error);
-    for (uint32_t i = 0; !rc && i < loop->replica_count; i++)
-        file->traces[file->count++] = loop->replicas[i]->trace;
+    for (uint32_t i = 0; !rc && i < loop->replicas.count; i++)
+        file->traces[file->count++] = loop->replicas.at[i]->trace;
     return rc;
 }
 
 static void stop_first(struct event_loop *loop, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (loop->replicas[i]->worker)
-            worker_stop(loop->replicas[i]->worker);
+        if (loop->replicas.at[i]->worker)
+            worker_stop(loop->replicas.at[i]->worker);
 }
 
 static int load_text(struct event_loop *loop, uint32_t index, const struct options *options,
@@ -485,7 +486,7 @@ int event_loop_start(struct event_loop *loop, const struct model_list *models,
                      struct replica_worker *const *replicas, uint32_t count, struct error *error)
 {
     for (uint32_t i = 0; i < count; i++)
-        loop->replicas[loop->replica_count++] = replicas[i];
+        loop->replicas.at[loop->replicas.count++] = replicas[i];
     int rc = profile(loop, error);
     if (rc)
         return rc;
@@ -508,6 +509,20 @@ int event_loop_start(struct event_loop *loop, const struct model_list *models,
     if (started)
         job_worker_stop(loop->jobs);
     return rc;
+}
+
+void event_loop_take_models(struct event_loop *loop, struct model_list *list, reloader_open open,
+                            void *context)
+{
+    loop->reloader = (struct reloader){.server = &loop->server,
+                                       .list = list,
+                                       .texts = loop->texts,
+                                       .sleeper = &loop->sleeper,
+                                       .replicas = &loop->replicas,
+                                       .completions = &loop->completions,
+                                       .open = open,
+                                       .context = context};
+    reloader_begin(&loop->reloader);
 }
 
 void event_loop_take_jobs(struct event_loop *loop, struct job_worker *jobs)
@@ -535,15 +550,16 @@ void event_loop_destroy(struct event_loop *loop)
 {
     listeners_close(loop);
     guard_allow("a worker's thread", ENDING_CLOSE_US, EXIT_DEVICE);
-    for (uint32_t i = 0; i < loop->replica_count; i++)
-        if (loop->replicas[i]->worker)
-            worker_join(loop->replicas[i]->worker);
+    for (uint32_t i = 0; i < loop->replicas.count; i++)
+        if (loop->replicas.at[i]->worker)
+            worker_join(loop->replicas.at[i]->worker);
     if (loop->jobs)
         job_worker_join(loop->jobs);
     guard_allow("the profile to be written", ENDING_CLOSE_US, loop->exit_code);
     trace_file_end(&loop->trace_file);
     guard_allow("connections to be closed", ENDING_CLOSE_US, loop->exit_code);
     self_test_close(&loop->probe, clock_now_us());
+    reloader_close(&loop->reloader, clock_now_us());
     http_server_close(&loop->front);
     server_destroy(&loop->server, clock_now_us());
     http_free(&loop->front.http);
@@ -551,8 +567,9 @@ void event_loop_destroy(struct event_loop *loop)
         model_text_free(&loop->texts[i]);
     guard_allow("the device to be given back", ENDING_CLOSE_US, EXIT_DEVICE);
     sleeper_end(&loop->sleeper);
-    for (uint32_t i = 0; i < loop->replica_count; i++)
-        replica_free(loop->replicas[i]);
+    reloader_end(&loop->reloader);
+    for (uint32_t i = 0; i < loop->replicas.count; i++)
+        replica_free(loop->replicas.at[i]);
     job_worker_free(loop->jobs);
     guard_allow("the process to exit", ENDING_CLOSE_US, loop->exit_code);
     guard_deafen();

@@ -21,10 +21,11 @@
 #include "daemon/request/server.h"
 #include "daemon/service/ending.h"
 #include "daemon/service/reach.h"
+#include "daemon/service/reloader.h"
 #include "daemon/service/self_test.h"
 #include "daemon/service/sleeper.h"
 #include "daemon/service/threadpool.h"
-#include "daemon/service/trace_file.h"
+#include "daemon/worker/trace_file.h"
 #include "daemon/worker/replica.h"
 
 /* Exit codes: <sysexits.h>'s, as service managers know them. */
@@ -45,14 +46,13 @@ struct event_loop {
     uv_loop_t uv;
     struct server server;
     struct completion_queue completions;
-    struct replica_worker
-        *replicas[SERVER_REPLICAS_MAX]; /* those of a model that sleeps have no worker */
-    uint32_t replica_count;
+    struct replica_list replicas; /* those of a model that sleeps have no worker */
     struct job_worker *jobs; /* NULL: no programs */
     struct uv_transports links;
     struct threadpool pool; /* the server's background */
     struct model_text texts[MODEL_LIST_MAX]; /* of each model */
     struct sleeper sleeper;
+    struct reloader reloader;
     struct http_server front; /* HTTP */
     struct agent agent;
     struct trace_file trace_file;
@@ -106,6 +106,9 @@ int event_loop_listen(struct event_loop *loop, const struct listener *listener, 
  * tokenizers. */
 int event_loop_start(struct event_loop *loop, const struct model_list *models,
                      struct replica_worker *const *replicas, uint32_t count, struct error *error);
+/* Versions of these models may be loaded while they are served; after the sleeper has begun. */
+void event_loop_take_models(struct event_loop *loop, struct model_list *list, reloader_open open,
+                            void *context);
 /* Takes the worker of jobs over; before event_loop_start(), which starts it. */
 void event_loop_take_jobs(struct event_loop *loop, struct job_worker *jobs);
 /* Until the end; the exit code. Does not return after the device has failed, or when asked a second

@@ -47,13 +47,20 @@ void models_free(struct models *models)
     model_list_free(&models->list);
 }
 
-static struct gpu_options gpu_options_of(const struct models *models, uint32_t index,
-                                         const int *numbers)
+/* own: what the model runs by. */
+static struct gpu_options gpu_options_by(const struct models *models, uint32_t index,
+                                         const struct options *own, const int *numbers)
 {
-    struct gpu_options options = device_module_options(models->list.at[index], numbers);
+    struct gpu_options options = device_module_options(own, numbers);
     options.adapters = models->adapters_given;
     options.adapter_count = index == 0 ? models->adapters.count : 0;
     return options;
+}
+
+static struct gpu_options gpu_options_of(const struct models *models, uint32_t index,
+                                         const int *numbers)
+{
+    return gpu_options_by(models, index, models->list.at[index], numbers);
 }
 
 /* ---- whether it fits ---------------------------------------------------------------------------
@@ -233,18 +240,18 @@ struct opened {
     struct gpu_limits limits;
 };
 
-static int open_engine(const struct models *models, uint32_t index, const int *numbers,
-                       struct gpu_kept *kept, struct gpu_engine **ret_engine,
+static int open_engine(const struct models *models, uint32_t index, const struct options *own,
+                       const int *numbers, struct gpu_kept *kept, struct gpu_engine **ret_engine,
                        struct gpu_model *ret_model, struct gpu_limits *ret_limits,
                        struct error *error)
 {
     const struct layout *layout = &models->layouts[index];
-    struct gpu_options options = gpu_options_of(models, index, numbers);
+    struct gpu_options options = gpu_options_by(models, index, own, numbers);
     options.host_limit = models->host_limit;
     options.kept = kept;
     options.tp = layout->tp;
     options.pp = layout->pp;
-    options.host_max = host_share(models->list.at[index], layout->dp);
+    options.host_max = host_share(own, layout->dp);
     return models->gpu->open(&options, ret_engine, ret_model, ret_limits, error);
 }
 
@@ -281,14 +288,15 @@ static int make_kept(const struct models *models, uint32_t index, struct gpu_kep
                : 0;
 }
 
-/* For the sleeper: what is read does not change once all are open. */
+/* For the sleeper: what is read changes only while the model is reloaded, and then stays awake. */
 static int open_again(void *context, uint32_t index, const struct replica *replica,
                       struct gpu_engine **ret_engine, struct gpu_model *ret_model,
                       struct gpu_limits *ret_limits, struct error *error)
 {
     struct gpu_kept *kept = container_of(replica, const struct replica_worker, base)->kept;
-    return open_engine(context, index, replica->devices, kept, ret_engine, ret_model, ret_limits,
-                       error);
+    const struct models *models = context;
+    return open_engine(models, index, models->list.at[index], replica->devices, kept, ret_engine,
+                       ret_model, ret_limits, error);
 }
 
 static void give_devices(void *context)
@@ -307,40 +315,62 @@ static void drop_kept(const struct models *models, struct gpu_kept *kept)
         models->gpu->kept_free(kept);
 }
 
-static int open_replica(const struct models *models, uint32_t index, uint32_t number,
-                        struct event_loop *loop, struct opened *opened, struct error *error)
+static int make_replica(const struct models *models, uint32_t index, const struct options *own,
+                        const int *numbers, struct completion_queue *completions,
+                        struct replica_worker **ret_replica, struct gpu_model *ret_model,
+                        struct gpu_limits *ret_limits, struct error *error)
 {
     const struct layout *layout = &models->layouts[index];
-    const uint32_t ranks = layout->tp * layout->pp;
-    const int *numbers = models->numbers + number * ranks;
-    const struct options *own = models->list.at[index];
     struct gpu_engine *engine;
     struct gpu_kept *kept;
-    if (opened->count == SERVER_REPLICAS_MAX)
-        return error_limit(error, ERR_BAD_CONFIG, SERVER_REPLICAS_MAX, opened->count + 1,
-                           "dp: at most %d replicas of all models together", SERVER_REPLICAS_MAX);
     int rc = make_kept(models, index, &kept, error);
     if (rc)
         return rc;
-    rc = open_engine(models, index, numbers, kept, &engine, &opened->model, &opened->limits, error);
+    rc = open_engine(models, index, own, numbers, kept, &engine, ret_model, ret_limits, error);
     if (rc) {
         drop_kept(models, kept);
         return rc;
     }
-    rc = replica_make(models->gpu, engine, &opened->model, &opened->limits, own, &loop->completions,
-                      &opened->replicas[opened->count], error);
+    rc = replica_make(models->gpu, engine, ret_model, ret_limits, own, completions, ret_replica,
+                      error);
     if (rc) {
         models->gpu->close(engine);
         drop_kept(models, kept);
         return rc;
     }
-    opened->replicas[opened->count]->kept = kept;
+    (*ret_replica)->kept = kept;
+    memcpy((*ret_replica)->base.devices, numbers, layout->tp * layout->pp * sizeof(*numbers));
+    return 0;
+}
+
+/* For the reloader, while the model stays awake. */
+static int open_version(void *context, uint32_t index, const struct options *own,
+                        const struct replica *beside, struct completion_queue *completions,
+                        struct replica_worker **ret_replica, struct gpu_model *ret_model,
+                        struct gpu_limits *ret_limits, struct error *error)
+{
+    return make_replica(context, index, own, beside->devices, completions, ret_replica, ret_model,
+                        ret_limits, error);
+}
+
+static int open_replica(const struct models *models, uint32_t index, uint32_t number,
+                        struct event_loop *loop, struct opened *opened, struct error *error)
+{
+    const struct layout *layout = &models->layouts[index];
+    const int *numbers = models->numbers + number * layout->tp * layout->pp;
+    struct replica_worker *replica;
+    if (opened->count == SERVER_REPLICAS_MAX)
+        return error_limit(error, ERR_BAD_CONFIG, SERVER_REPLICAS_MAX, opened->count + 1,
+                           "dp: at most %d replicas of all models together", SERVER_REPLICAS_MAX);
+    int rc = make_replica(models, index, models->list.at[index], numbers, &loop->completions,
+                          &replica, &opened->model, &opened->limits, error);
+    if (rc)
+        return rc;
     if (models->list.count > 1)
-        worker_share(opened->replicas[opened->count]->worker);
-    if (opened->replicas[opened->count]->trace)
-        trace_name(opened->replicas[opened->count]->trace, opened->count, numbers);
-    struct replica *base = &opened->replicas[opened->count++]->base;
-    memcpy(base->devices, numbers, ranks * sizeof(*numbers));
+        worker_share(replica->worker);
+    if (replica->trace)
+        trace_name(replica->trace, opened->count, numbers);
+    opened->replicas[opened->count++] = replica;
     return 0;
 }
 
@@ -392,9 +422,11 @@ int models_open(struct models *models, struct event_loop *loop, struct error *er
         .open = open_again,
         .give_devices = models->list.at[0]->release_device ? give_devices : NULL,
         .context = models};
-    if (!rc)
+    if (!rc) {
         sleeper_begin(&loop->sleeper, &loop->server, &models->list, &loop->completions, &opener,
                       models->asleep);
+        event_loop_take_models(loop, &models->list, open_version, models);
+    }
     return rc ? rc : event_loop_start(loop, &models->list, opened.replicas, opened.count, error);
 }
 

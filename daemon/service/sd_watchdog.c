@@ -51,9 +51,9 @@ static const char *status_text(const struct event_loop *loop, char *text, size_t
 /* Loading may take long, but not without progress. */
 static void tell_loading(struct event_loop *loop, time_us now_us)
 {
-    uint32_t progress = loop->replica_count ? 1000 : 0;
-    for (uint32_t i = 0; i < loop->replica_count; i++) {
-        uint32_t one = loop->replicas[i]->base.api->progress(&loop->replicas[i]->base);
+    uint32_t progress = loop->replicas.count ? 1000 : 0;
+    for (uint32_t i = 0; i < loop->replicas.count; i++) {
+        uint32_t one = loop->replicas.at[i]->base.api->progress(&loop->replicas.at[i]->base);
         progress = one < progress ? one : progress;
     }
     if (progress != loop->loading_progress || loop->loading_moved_us == 0) {

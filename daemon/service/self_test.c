@@ -83,7 +83,14 @@ static void self_test_closed(struct transport *transport)
 static const struct transport_api self_test_api = {
     .send = self_test_send, .watch = self_test_watch, .close = self_test_closed};
 
-static size_t encode(unsigned char *buffer, size_t size, const struct server *server)
+/* only: NULL, or the one model that is asked. */
+static bool is_asked(const struct served_model *model, const struct served_model *only)
+{
+    return only ? model == only : model->sleep.state == MODEL_AWAKE;
+}
+
+static size_t encode(unsigned char *buffer, size_t size, const struct server *server,
+                     const struct served_model *only)
 {
     static const int32_t token = 0; /* every vocabulary has it */
     const struct message_hello hello = {
@@ -101,7 +108,7 @@ static size_t encode(unsigned char *buffer, size_t size, const struct server *se
     if (server->model_count == 0)
         return length + message_encode_control(buffer + length, size - length, FRAME_PROGRAMS, 0, 1, "", 0);
     for (uint32_t i = 0; i < server->model_count; i++) {
-        if (server->models[i].sleep.state != MODEL_AWAKE)
+        if (!is_asked(&server->models[i], only))
             continue;
         submit.params.job =
             model_text_generates(server->models[i].text, NULL) ? JOB_EMBED : JOB_GENERATE;
@@ -112,22 +119,24 @@ static size_t encode(unsigned char *buffer, size_t size, const struct server *se
 }
 
 /* The first is one of them; without a model it is the list of programs. */
-static uint32_t count_awake(const struct server *server)
+static uint32_t count_asked(const struct server *server, const struct served_model *only)
 {
     uint32_t count = server->model_count == 0;
     for (uint32_t i = 0; i < server->model_count; i++)
-        count += server->models[i].sleep.state == MODEL_AWAKE;
+        count += is_asked(&server->models[i], only);
     return count;
 }
 
-void self_test_ask(struct self_test *probe, struct server *server, time_us now_us)
+void self_test_ask_one(struct self_test *probe, struct server *server,
+                       const struct served_model *only, time_us now_us)
 {
     const struct peer self = {.uid = geteuid(), .gid = getegid(), .admin = true, .via = "probe"};
     _Alignas(8) unsigned char bytes[512 * (MODEL_LIST_MAX + 1)]; /* names have 127 bytes at most */
-    size_t length = encode(bytes, sizeof(bytes), server), room;
+    size_t length = encode(bytes, sizeof(bytes), server, only), room;
     self_test_close(probe, now_us);
-    *probe = (struct self_test){
-        .transport.api = &self_test_api, .state = SELF_TEST_ASKED, .waits = count_awake(server)};
+    *probe = (struct self_test){.transport.api = &self_test_api,
+                                .state = SELF_TEST_ASKED,
+                                .waits = count_asked(server, only)};
     probe->conn = session_accept(server, &probe->transport, &self, now_us);
     void *place = probe->conn ? conn_room(probe->conn, &room) : NULL;
     if (!place) { /* what the server sent, if anything, said why */
@@ -139,6 +148,11 @@ void self_test_ask(struct self_test *probe, struct server *server, time_us now_u
     assert(length <= room);
     memcpy(place, bytes, length);
     conn_received(probe->conn, length, now_us);
+}
+
+void self_test_ask(struct self_test *probe, struct server *server, time_us now_us)
+{
+    self_test_ask_one(probe, server, NULL, now_us);
 }
 
 void self_test_close(struct self_test *probe, time_us now_us)

@@ -1,6 +1,7 @@
 /* Requests of the daemon's own: one token of each model, or without a model the list of programs,
  * asked and answered through the server as a client's would be, over a transport of memory. The
- * service manager is told READY=1 once all were answered.
+ * service manager is told READY=1 once all were answered, and a new version of a model takes over once
+ * it has answered.
  *
  * loop thread. self_test_close() before the server is destroyed.
  */
@@ -9,6 +10,7 @@
 #include "daemon/net/conn.h"
 #include "protocol/base/error.h"
 
+struct served_model;
 struct server;
 
 #define SELF_TEST_ROOM 16384 /* no frame that answers it is larger */
@@ -27,5 +29,8 @@ struct self_test {
 
 /* Asks. The answer changes the state in a later turn of the server, or at once. */
 void self_test_ask(struct self_test *probe, struct server *server, time_us now_us);
+/* The same of one model alone. */
+void self_test_ask_one(struct self_test *probe, struct server *server,
+                       const struct served_model *model, time_us now_us);
 /* More than once does nothing. */
 void self_test_close(struct self_test *probe, time_us now_us);

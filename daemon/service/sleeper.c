@@ -301,6 +301,17 @@ bool sleeper_turn(struct sleeper *sleeper, time_us now_us)
     return any;
 }
 
+void sleeper_renew(struct sleeper *sleeper, uint32_t model, const struct options *options)
+{
+    sleeper->models[model].options = options;
+    sleeper->models[model].keeps = true;
+}
+
+bool sleeper_keeps(const struct sleeper *sleeper, uint32_t model)
+{
+    return keeper_busy(&sleeper->models[model].keeper);
+}
+
 bool sleeper_expects(const struct sleeper *sleeper, const struct replica_worker *replica)
 {
     return sleeper->server && replica->waking && replica_state(replica) == WORKER_FAILED &&

@@ -80,6 +80,11 @@ void sleeper_begin(struct sleeper *sleeper, struct server *server, const struct 
                    uint32_t asleep);
 /* Workers or threads have told of something. True: the server was told something. */
 bool sleeper_turn(struct sleeper *sleeper, time_us now_us);
+/* Its replicas are others, and it runs by other options from now on: a model that was reloaded.
+ * Weights of its new replicas are to go to host memory. */
+void sleeper_renew(struct sleeper *sleeper, uint32_t model, const struct options *options);
+/* A thread has engines of its replicas. */
+bool sleeper_keeps(const struct sleeper *sleeper, uint32_t model);
 /* Whether this failure is a waking's, which ends nothing else. */
 bool sleeper_expects(const struct sleeper *sleeper, const struct replica_worker *replica);
 /* Waits for its threads, and gives back what they have. Zeroed memory is allowed. */

@@ -45,9 +45,8 @@ static void wake(struct replica *replica)
         worker_wake(of(replica)->worker);
 }
 
-static const struct stats_worker *stats(struct replica *replica)
+static const struct stats_worker *own_stats(struct replica_worker *self)
 {
-    struct replica_worker *self = of(replica);
     const struct stats_worker *fresh =
         self->asked && self->worker ? worker_snapshot(self->worker) : NULL;
     if (fresh) {
@@ -59,21 +58,39 @@ static const struct stats_worker *stats(struct replica *replica)
     return &self->last;
 }
 
-/* The copy is the worker's until it is told, so one question is on the way at a time. */
-static void ask_stats(struct replica *replica)
+static const struct stats_worker *stats(struct replica *replica)
 {
     struct replica_worker *self = of(replica);
-    (void)stats(replica); /* an answer that nobody stayed for is no answer to this question */
+    const struct stats_worker *own = own_stats(self);
+    if (!self->elder)
+        return own;
+    self->told = *own;
+    stats_worker_merge(&self->told, own_stats(self->elder));
+    return &self->told;
+}
+
+/* The copy is the worker's until it is told, so one question is on the way at a time. */
+static void ask_own_stats(struct replica_worker *self)
+{
+    (void)own_stats(self); /* an answer that nobody stayed for is no answer to this question */
     bool there = self->worker && worker_state(self->worker) != WORKER_LOADING;
     if (there && !self->asked)
         worker_ask_stats(self->worker);
     self->asked = there;
 }
 
+static void ask_stats(struct replica *replica)
+{
+    ask_own_stats(of(replica));
+    if (of(replica)->elder)
+        ask_own_stats(of(replica)->elder);
+}
+
 static bool stats_there(struct replica *replica)
 {
+    const struct replica_worker *self = of(replica);
     (void)stats(replica);
-    return !of(replica)->asked;
+    return !self->asked && !(self->elder && self->elder->asked);
 }
 
 static bool lacks(struct replica *replica)
@@ -129,11 +146,21 @@ static struct gpu_counters engine_counters(const struct replica_worker *self)
     return sum;
 }
 
+static struct gpu_counters own_counters(const struct replica_worker *self)
+{
+    struct gpu_counters sum = self->worker ? engine_counters(self) : (struct gpu_counters){0};
+    add_counters(&sum, &self->counters);
+    return sum;
+}
+
 static void counters(const struct replica *replica, struct gpu_counters *ret_counters)
 {
     const struct replica_worker *self = of(replica);
-    *ret_counters = self->worker ? engine_counters(self) : (struct gpu_counters){0};
-    add_counters(ret_counters, &self->counters);
+    *ret_counters = own_counters(self);
+    if (self->elder) {
+        const struct gpu_counters more = own_counters(self->elder);
+        add_counters(ret_counters, &more);
+    }
 }
 
 static int adapter_load(struct replica *replica, uint32_t number, const struct gpu_adapter *adapter,
@@ -236,6 +263,20 @@ static void keep_figures(struct replica_worker *replica)
     replica->slept = true;
 }
 
+void replica_inherit(struct replica_worker *replica)
+{
+    struct replica_worker *elder = replica->elder;
+    const struct gpu_counters sum = own_counters(elder);
+    add_counters(&replica->counters, &sum);
+    elder->asked = true; /* its last word */
+    (void)own_stats(elder);
+    keep_figures(elder);
+    stats_worker_merge(&replica->before, &elder->before);
+    stats_worker_merge(&replica->last, &elder->before);
+    replica->slept = true;
+    replica->elder = NULL;
+}
+
 struct worker *replica_detach(struct replica_worker *replica)
 {
     struct worker *worker = replica->worker;
@@ -244,7 +285,7 @@ struct worker *replica_detach(struct replica_worker *replica)
     const struct gpu_counters sum = engine_counters(replica);
     add_counters(&replica->counters, &sum);
     replica->asked = true; /* its last word */
-    (void)stats(&replica->base);
+    (void)own_stats(replica);
     keep_figures(replica);
     replica->worker = NULL;
     replica->engine = NULL;

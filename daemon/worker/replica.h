@@ -20,6 +20,8 @@ struct replica_worker {
     bool slept;
     struct gpu_kept *kept; /* its weights in host memory; owned; NULL: they come from files */
     struct stats_worker before; /* figures of the workers that it had */
+    struct replica_worker *elder; /* the version before it, which ends: its figures count here */
+    struct stats_worker told;     /* `last` and those, while there is one */
     struct gpu_counters counters;
     bool asked; /* for figures that are not there yet */
     struct stats_worker last;
@@ -43,6 +45,8 @@ struct worker *replica_detach(struct replica_worker *replica);
 /* It has this one, made for it; the caller starts it. */
 void replica_attach(struct replica_worker *replica, struct gpu_engine *engine,
                     struct worker *worker);
+/* The elder's worker has ended: what it counted stays counted here, and it is no elder any more. */
+void replica_inherit(struct replica_worker *replica);
 /* WORKER_STOPPED where it has none. */
 enum worker_state replica_state(const struct replica_worker *replica);
 /* After worker_join(). NULL is allowed. */

@@ -144,7 +144,7 @@ void worker_trim(struct worker *worker)
 
 void worker_share(struct worker *worker)
 {
-    worker->shares = true;
+    atomic_store_explicit(&worker->shares, true, memory_order_relaxed);
 }
 
 bool worker_lacks(struct worker *worker)

@@ -78,7 +78,8 @@ void worker_ask_stats(struct worker *worker);
 const struct stats_worker *worker_snapshot(const struct worker *worker);
 /* Loop thread. Unused memory goes back at the worker's next idle turn, not after the idle time. */
 void worker_trim(struct worker *worker);
-/* Before the start: there are other models on the device, and the loop is told what it refuses. */
+/* Loop thread. There are other models on the device, or another version of this one, and the loop is
+ * told what it refuses from now on. */
 void worker_share(struct worker *worker);
 /* Loop thread. Whether the device refused it memory since this was asked last. */
 bool worker_lacks(struct worker *worker);

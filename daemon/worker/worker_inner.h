@@ -32,7 +32,7 @@ struct worker {
     pthread_t thread;
     bool has_thread, opened;
     bool threaded; /* written before there is a thread */
-    bool shares;   /* likewise: the device is not its own */
+    atomic_bool shares;   /* likewise: the device is not its own */
     atomic_bool lacks;
 
     struct mailbox in, cancels;

@@ -26,7 +26,7 @@ static void fail(struct worker *worker, const struct error *error, time_us now_u
 /* Another model may have it without need. */
 static void tell_lack(struct worker *worker)
 {
-    if (!worker->shares)
+    if (!atomic_load_explicit(&worker->shares, memory_order_relaxed))
         return;
     atomic_store_explicit(&worker->lacks, true, memory_order_release);
     completion_control(worker->completions, COMPLETION_MEMORY);

@@ -25,6 +25,7 @@ int main(void)
     srunner_add_suite(runner, model_list_suite());
     srunner_add_suite(runner, models_suite());
     srunner_add_suite(runner, option_suite());
+    srunner_add_suite(runner, reload_suite());
     srunner_add_suite(runner, sleep_sim_suite());
     srunner_add_suite(runner, sleep_suite());
     srunner_add_suite(runner, reach_suite());

@@ -29,6 +29,7 @@ Suite *server_suite(void);
 Suite *service_suite(void);
 Suite *cache_suite(void);
 Suite *share_suite(void);
+Suite *reload_suite(void);
 Suite *sleep_sim_suite(void);
 Suite *sleep_suite(void);
 Suite *standard_suite(void);

@@ -1,4 +1,4 @@
-#include "daemon/request/replica_select.h"
+#include "daemon/base/replica_select.h"
 
 #include "tests/daemon/replica_suites.h"
 

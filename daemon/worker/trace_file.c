@@ -1,4 +1,4 @@
-#include "daemon/service/trace_file.h"
+#include "daemon/worker/trace_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "daemon/request/replica_select.h"
+#include "daemon/base/replica_select.h"
 
 struct offer {
     uint64_t wait_us;
