@@ -64,7 +64,7 @@ struct machine {
     uint32_t frame_slots, state_slots, seen_slots; /* of the tables by hash */
     bool ends;
     size_t bytes;
-    uint64_t steps, made; /* states, for tests */
+    uint64_t steps, made; /* states that there are */
 };
 
 int machine_init(struct machine *machine, const struct grammar *grammar, struct error *error);

@@ -127,7 +127,6 @@ static void move_frames(struct machine *machine)
             state->set[i].frame = place[state->set[i].frame];
     machine->bytes -= (machine->frames_used - used) * sizeof(struct machine_frame);
     machine->frames_used = used;
-    machine_index_frames(machine);
     free(place);
 }
 
@@ -138,6 +137,45 @@ static void index_again(struct machine *machine)
     for (struct machine_state *state = machine->states; state; state = state->next) {
         state->hash = hash_of(state->set, state->count, state->ends);
         index_state(machine, state);
+    }
+}
+
+/* As small as what is in it lets it be. */
+static uint32_t slots_for(uint32_t count, uint32_t slots)
+{
+    uint32_t fits = SLOTS_FIRST;
+    while (fits <= count && fits < slots)
+        fits *= 2;
+    return fits;
+}
+
+/* What was grown for states that are gone goes back. Where no smaller one is given the old one
+ * stays. */
+static void fit_tables(struct machine *machine)
+{
+    uint32_t states = 0;
+    for (const struct machine_state *state = machine->states; state; state = state->next)
+        states++;
+    uint32_t slots = slots_for(machine->frames_used, machine->frame_slots);
+    uint32_t *frames = realloc(machine->frame_index, slots * sizeof(*frames));
+    if (frames) {
+        machine->frame_index = frames;
+        machine->frame_slots = slots;
+    }
+    slots = slots_for(states, machine->state_slots);
+    struct machine_state **index = realloc(machine->state_index, slots * sizeof(*index));
+    if (index) {
+        machine->state_index = index;
+        machine->state_slots = slots;
+    }
+    machine->made = states;
+    uint32_t *seen = calloc(SLOTS_FIRST, 2 * sizeof(*seen));
+    if (seen) {
+        free(machine->seen);
+        machine->seen = seen;
+        machine->seen_slots = SLOTS_FIRST;
+        machine->stamp = 1;
+        machine->work_count = 0;
     }
 }
 
@@ -155,6 +193,8 @@ void machine_shrink(struct machine *machine)
         }
     }
     move_frames(machine);
+    fit_tables(machine);
+    machine_index_frames(machine);
     index_again(machine);
 }
 
