@@ -307,7 +307,9 @@ static void take_turn(struct event_loop *loop)
         event_loop_touch(loop);
     }
     sd_watchdog_turn(loop, now_us);
-    if (sleeper_turn(&loop->sleeper, now_us) | reloader_turn(&loop->reloader, now_us))
+    if (sleeper_turn(&loop->sleeper, now_us))
+        event_loop_touch(loop);
+    if (reloader_turn(&loop->reloader, now_us))
         event_loop_touch(loop);
     if (control & COMPLETION_TRACE)
         trace_file_turn(&loop->trace_file);
