@@ -10,7 +10,7 @@
 
 #include "protocol/frame.h"
 
-#define SPAWN_PATIENCE_MS 20000
+#define SPAWN_PATIENCE_MS 60000 /* bounds what hangs, with a sanitizer on a busy machine, too */
 
 struct spawn {
     char directory[64]; /* its own; holds socket, log and configuration */
