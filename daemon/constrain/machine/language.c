@@ -97,19 +97,11 @@ struct grammar *language_part(struct language *language, bool except)
     return language->count == LANGUAGE_PARTS_MAX ? NULL : begin_part(language, except, NULL);
 }
 
-static uint64_t hash_of(const char *text, uint32_t kind)
-{
-    uint64_t hash = 14695981039346656037u + kind;
-    for (; *text; text++)
-        hash = (hash ^ (uint8_t)*text) * 1099511628211u;
-    return hash;
-}
-
 struct grammar *language_part_kept(struct language *language, bool except,
                                    struct language_store *store, const char *text, uint32_t kind,
                                    bool *ret_known)
 {
-    uint64_t hash = hash_of(text, kind);
+    uint64_t hash = language_hash(text) + kind;
     struct language_set *set = store->sets;
     if (language->count == LANGUAGE_PARTS_MAX)
         return NULL;

@@ -48,6 +48,15 @@ struct language {
     struct error error;
 };
 
+/* Of a text that a part, or a rule made of parts, is known by (FNV-1a). No secret: what is found by
+ * it is compared. */
+static inline uint64_t language_hash(const char *text)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (; *text; text++)
+        hash = (hash ^ (uint8_t)*text) * 1099511628211u;
+    return hash;
+}
 void language_free(struct language *language);
 /* The grammar that a part is to be built in, or NULL: there are too many. The start is node 0. */
 struct grammar *language_part(struct language *language, bool except);

@@ -204,10 +204,8 @@ void parts_free(struct parts *parts)
 uint32_t schema_known(struct schema_reader *reader, const char *key, bool *ret_made)
 {
     struct known_rule *known = reader->known;
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = language_hash(key);
     size_t size = strlen(key) + 1;
-    for (const char *byte = key; *byte; byte++)
-        hash = (hash ^ (uint8_t)*byte) * 1099511628211u;
     while (known && schema_step(reader) && (known->hash != hash || strcmp(known->key, key) != 0))
         known = known->next;
     *ret_made = false;
