@@ -76,7 +76,7 @@ struct rank {
 struct gpu_engine {
     struct engine_config facts;
     struct mem_limits memory_limits;
-    uint64_t host_limit; /* of host_pages_make() */
+    uint64_t host_limit; /* of host_pages_reserve() */
     uint64_t seed; /* of synthetic weights */
     uint32_t profile_steps;
     char *cache_dir; /* NULL: nothing is timed or kept */

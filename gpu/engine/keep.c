@@ -4,7 +4,6 @@
 
 #include "gpu/base/cuda_error.h"
 #include "gpu/engine/engine.h"
-#include "gpu/memory/host_pages.h"
 
 /* ---- there -------------------------------------------------------------------------------------
  */
@@ -54,7 +53,7 @@ static int ranks_keep(struct gpu_engine *engine, struct error *error)
     uint64_t bytes = drafts ? first->drafter.weights.bytes : 0;
     for (uint32_t i = 0; i < engine->rank_count; i++)
         bytes += engine_rank(engine, i)->weights.bytes;
-    int status = host_pages_fit(engine->kept->limit, bytes, error);
+    int status = kept_weights_reserve(engine->kept, bytes, error);
     for (uint32_t i = 0; !status && i < engine->rank_count; i++)
         status = part_keep(engine_rank(engine, i), i, &engine_rank(engine, i)->weights, error);
     if (!status && drafts)

@@ -42,9 +42,14 @@ int host_chunks_make(struct host_chunks *chunks, uint32_t group, uint32_t chunk,
     assert(chunk < chunks->count && !chunks->chunks[chunk].base);
     uint64_t bytes = chunks->part_at[group][chunks->ranks];
     void *base = NULL;
-    int status = host_pages_make(chunks->limit, bytes, &base, error);
+    int status = host_pages_reserve(chunks->limit, bytes, error);
     if (status)
         return status;
+    status = host_pages_make(bytes, &base, error);
+    if (status) {
+        host_pages_return(bytes);
+        return status;
+    }
     chunks->chunks[chunk] = (struct host_chunk){.base = base, .bytes = bytes, .group = group};
     atomic_fetch_add_explicit(&chunks->bytes, bytes, memory_order_relaxed);
     return 0;
@@ -55,6 +60,7 @@ void host_chunks_drop(struct host_chunks *chunks, uint32_t chunk)
     struct host_chunk *gone = &chunks->chunks[chunk];
     assert(chunk < chunks->count && gone->base);
     host_pages_drop(gone->base, gone->bytes, true);
+    host_pages_return(gone->bytes);
     atomic_fetch_sub_explicit(&chunks->bytes, gone->bytes, memory_order_relaxed);
     *gone = (struct host_chunk){.base = NULL};
 }

@@ -21,7 +21,7 @@ struct host_chunk {
 
 struct host_chunks {
     uint32_t count, ranks;
-    uint64_t limit; /* of host_pages_make() */
+    uint64_t limit; /* of host_pages_reserve() */
     uint32_t blocks[GPU_GROUPS_MAX];                       /* of a chunk */
     uint64_t block_bytes[GPU_GROUPS_MAX][GPU_DEVICES_MAX]; /* of each rank */
     uint64_t part_at[GPU_GROUPS_MAX][GPU_DEVICES_MAX + 1];
@@ -35,7 +35,7 @@ int host_chunks_open(struct host_chunks *chunks, const struct host_chunks *sizes
 /* Drops all that are there; after the last copy has ended. */
 void host_chunks_close(struct host_chunks *chunks);
 
-/* ERR_NO_MEMORY as host_pages_make() has it. */
+/* ERR_NO_MEMORY as host_pages_reserve() and host_pages_make() have it. */
 int host_chunks_make(struct host_chunks *chunks, uint32_t group, uint32_t chunk,
                      struct error *error);
 void host_chunks_drop(struct host_chunks *chunks, uint32_t chunk);

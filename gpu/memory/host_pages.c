@@ -13,34 +13,32 @@
 /* ---- the limit ---------------------------------------------------------------------------------
  */
 
-static _Atomic uint64_t taken; /* of the process */
+static _Atomic uint64_t reserved; /* of the process */
 
-static void give(uint64_t bytes)
+int host_pages_reserve(uint64_t limit, uint64_t bytes, struct error *error)
 {
-    const uint64_t before = atomic_fetch_sub(&taken, bytes);
+    uint64_t before = atomic_load(&reserved);
+    /* One that is refused has never counted: another beside it may have what is left. */
+    do {
+        if (limit && (bytes > limit || before > limit - bytes))
+            return error_limit(error, ERR_NO_MEMORY, limit, before + bytes,
+                               "host-memory of %" PRIu64 " bytes leaves no room for %" PRIu64
+                               " more: %" PRIu64 " would be needed",
+                               limit, bytes, before + bytes);
+    } while (!atomic_compare_exchange_weak(&reserved, &before, before + bytes));
+    return 0;
+}
+
+void host_pages_return(uint64_t bytes)
+{
+    const uint64_t before = atomic_fetch_sub(&reserved, bytes);
     assert(before >= bytes);
     (void)before;
 }
 
-/* Counted before it is asked for, so that two do not both find the last of it. */
-static int take(uint64_t limit, uint64_t bytes, struct error *error)
+uint64_t host_pages_reserved(void)
 {
-    const uint64_t all = atomic_fetch_add(&taken, bytes) + bytes;
-    if (!limit || all <= limit)
-        return 0;
-    give(bytes);
-    return error_limit(error, ERR_NO_MEMORY, limit, all,
-                       "host-memory of %" PRIu64 " bytes leaves no room for %" PRIu64
-                       " more: %" PRIu64 " would be needed",
-                       limit, bytes, all);
-}
-
-int host_pages_fit(uint64_t limit, uint64_t bytes, struct error *error)
-{
-    int status = take(limit, bytes, error);
-    if (!status)
-        give(bytes);
-    return status;
+    return atomic_load(&reserved);
 }
 
 /* ---- pages -------------------------------------------------------------------------------------
@@ -62,7 +60,7 @@ bool host_pages_unpin(void *base)
     return cudaHostUnregister(base) == cudaSuccess;
 }
 
-static int map(uint64_t bytes, void **ret_base, struct error *error)
+int host_pages_make(uint64_t bytes, void **ret_base, struct error *error)
 {
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
@@ -79,21 +77,9 @@ static int map(uint64_t bytes, void **ret_base, struct error *error)
     return status;
 }
 
-int host_pages_make(uint64_t limit, uint64_t bytes, void **ret_base, struct error *error)
-{
-    int status = take(limit, bytes, error);
-    if (status)
-        return status;
-    status = map(bytes, ret_base, error);
-    if (status)
-        give(bytes);
-    return status;
-}
-
 void host_pages_drop(void *base, uint64_t bytes, bool pinned)
 {
     /* Of a device that failed the pages stay the driver's until the process ends. */
     if (!pinned || host_pages_unpin(base))
         (void)munmap(base, bytes);
-    give(bytes);
 }

@@ -13,12 +13,17 @@
 
 #include "protocol/base/error.h"
 
-/* limit: of all that were made and not dropped; 0: none. ERR_NO_MEMORY where the limit, the system
- * or the driver refuses; nothing has changed then. */
-int host_pages_make(uint64_t limit, uint64_t bytes, void **ret_base, struct error *error);
+/* What is to be of use whole is reserved whole, before its first page is made: of two that fill
+ * themselves at once and have room one by one, one does, and not each a half. `limit`: of all that
+ * is reserved and not returned; 0: none. ERR_NO_MEMORY where it refuses; nothing has changed then.
+ */
+int host_pages_reserve(uint64_t limit, uint64_t bytes, struct error *error);
+void host_pages_return(uint64_t bytes);
+uint64_t host_pages_reserved(void);
+
+/* Of what is reserved. ERR_NO_MEMORY where the system or the driver refuses. */
+int host_pages_make(uint64_t bytes, void **ret_base, struct error *error);
 void host_pages_drop(void *base, uint64_t bytes, bool pinned);
-/* Whether so many more are within the limit, as things are; refused as above. */
-int host_pages_fit(uint64_t limit, uint64_t bytes, struct error *error);
 
 /* Pages that are kept while no device has them. ERR_NO_MEMORY where the driver registers no more. */
 int host_pages_pin(void *base, uint64_t bytes, struct error *error);

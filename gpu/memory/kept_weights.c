@@ -35,6 +35,15 @@ void kept_weights_free(struct gpu_kept *kept)
 /* ---- filled ------------------------------------------------------------------------------------
  */
 
+int kept_weights_reserve(struct gpu_kept *kept, uint64_t bytes, struct error *error)
+{
+    assert(kept->reserved == 0);
+    int status = host_pages_reserve(kept->limit, bytes, error);
+    if (!status)
+        kept->reserved = bytes;
+    return status;
+}
+
 int kept_weights_begin(struct gpu_kept *kept, uint32_t number, uint64_t bytes, struct error *error)
 {
     struct kept_part *part = &kept->parts[number];
@@ -53,7 +62,7 @@ int kept_weights_take(struct gpu_kept *kept, uint32_t number, uint32_t chunk, st
     struct kept_part *part = &kept->parts[number];
     uint64_t bytes = chunk_size(kept, part, chunk);
     assert(!part->chunks[chunk].base);
-    int status = host_pages_make(kept->limit, bytes, &part->chunks[chunk].base, error);
+    int status = host_pages_make(bytes, &part->chunks[chunk].base, error);
     if (status)
         return status;
     part->chunks[chunk].pinned = true;
@@ -95,6 +104,8 @@ void kept_weights_drop(struct gpu_kept *kept)
         (void)cudaSetDevice(kept->device); /* unregistering makes a context where there is none */
     for (uint32_t i = 0; i < GPU_DEVICES_MAX; i++)
         part_drop(kept, &kept->parts[i]);
+    host_pages_return(kept->reserved);
+    kept->reserved = 0;
     kept->whole = false;
     atomic_store(&kept->refused, false);
 }

@@ -29,7 +29,8 @@ struct kept_part {
 };
 
 struct gpu_kept {
-    uint64_t limit;       /* of host_pages_make() */
+    uint64_t limit;       /* of host_pages_reserve() */
+    uint64_t reserved;    /* of all parts, from before the first page to the last one's end */
     uint64_t chunk_bytes;
     int device;           /* one of those that it was filled from */
     bool whole;
@@ -42,6 +43,8 @@ int kept_weights_make(uint64_t limit, uint64_t chunk_bytes, struct gpu_kept **re
                       struct error *error);
 void kept_weights_free(struct gpu_kept *kept);
 
+/* All parts' bytes of the limit, until they are dropped; ERR_NO_MEMORY. */
+int kept_weights_reserve(struct gpu_kept *kept, uint64_t bytes, struct error *error);
 /* `number` is a part's. Room for its chunks, and for none of their pages. */
 int kept_weights_begin(struct gpu_kept *kept, uint32_t number, uint64_t bytes, struct error *error);
 /* Pages of a chunk; then its bytes from the device's weights, on a stream that the caller waits

@@ -316,22 +316,6 @@ uint64_t sleepers_room(struct scene *scene, const char *models, uint32_t context
     return (start > all ? start : all) + more;
 }
 
-/* Of pages for copies, what the process holds: the least limit that leaves no room but for a byte.
- */
-static uint64_t host_bytes(void)
-{
-    uint64_t low = 0, high = UINT64_C(1) << 40;
-    struct error error;
-    while (low < high) {
-        uint64_t middle = (low + high) / 2;
-        if (host_pages_fit(middle + 1, 1, &error))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* ---- life --------------------------------------------------------------------------------------
  */
 
@@ -340,7 +324,7 @@ void sleepers_make(struct sleepers *sleepers, struct scene *scene, const struct 
     struct error error;
     memset(sleepers, 0, sizeof(*sleepers));
     sleepers->scene = scene;
-    sleepers->host_before = host_bytes();
+    sleepers->host_before = host_pages_reserved();
     if (model_list_make(options, &sleepers->list, &error)) {
         WRONG("%s", error.text);
         return;
@@ -404,9 +388,9 @@ void sleepers_free(struct sleepers *sleepers)
 {
     if (!sleepers->scene)
         return;
-    if (!sleepers->may_fail && host_bytes() != sleepers->host_before)
+    if (!sleepers->may_fail && host_pages_reserved() != sleepers->host_before)
         WRONG("%" PRIu64 " bytes of host memory are left at the end, %" PRIu64 " were there before",
-              host_bytes(), sleepers->host_before);
+              host_pages_reserved(), sleepers->host_before);
     for (uint32_t i = 0; i < SLEEPERS_MODELS; i++)
         model_text_free(&sleepers->texts[i]);
     model_list_free(&sleepers->list);
@@ -443,15 +427,15 @@ static bool under_way(const struct sleepers *sleepers)
 /* What the process holds is what is told of its models, to the byte. */
 static void check_host_memory(struct sleepers *sleepers)
 {
-    uint64_t held = 0, all = host_bytes() - sleepers->host_before;
+    uint64_t held = 0, all = host_pages_reserved() - sleepers->host_before;
     for (uint32_t i = 0; i < sleepers->count; i++) {
         const struct replica *replica = &sleepers->replicas[i]->base;
         struct gpu_memory memory;
         replica->api->memory(replica, 0, &memory);
         held += memory.kept_pinned + memory.kept_mapped + memory.host_blocks;
     }
-    if (sleepers->host_limit && host_bytes() > sleepers->host_limit)
-        WRONG("%" PRIu64 " bytes of host memory are held, at most %" PRIu64, host_bytes(),
+    if (sleepers->host_limit && host_pages_reserved() > sleepers->host_limit)
+        WRONG("%" PRIu64 " bytes of host memory are held, at most %" PRIu64, host_pages_reserved(),
               sleepers->host_limit);
     if (held != all)
         WRONG("%" PRIu64 " bytes of host memory are told of, %" PRIu64 " are held", held, all);

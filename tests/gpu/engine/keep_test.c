@@ -309,6 +309,48 @@ START_TEST(one_limit_holds_for_weights_and_for_blocks)
 }
 END_TEST
 
+/* Each of two fills itself page by page: half and half would be of use to none. */
+static void *keep_other(void *engine)
+{
+    struct error error;
+    return gpu_module.keep(engine, &error) ? NULL : engine;
+}
+
+START_TEST(of_two_that_fill_at_once_one_has_the_room)
+{
+    struct engine_client other;
+    struct gpu_kept *others;
+    struct error error;
+    pthread_t thread;
+    void *is_kept;
+    setup(0, 0);
+    wake();
+    uint64_t bytes = all_bytes();
+    sleep_now();
+    gpu_module.kept_free(kept);
+    setup(0, bytes + bytes / 2);
+    wake();
+    struct gpu_options others_options = options;
+    ck_assert_int_eq(gpu_module.kept_make(options.host_limit, &others, &error), 0);
+    others->chunk_bytes = CHUNK;
+    others_options.kept = others;
+    ck_assert_int_eq(engine_client_open(&other, &others_options, false), 0);
+    ck_assert_int_eq(engine_client_start(&other), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, keep_other, other.engine), 0);
+    bool first = gpu_module.keep(talk.engine, &error) == 0;
+    pthread_join(thread, &is_kept);
+    ck_assert_int_eq(first + (is_kept != NULL), 1);
+    kept_are(first ? bytes : 0, 0);
+    /* And what the one gives back the other may have. */
+    kept_weights_drop(first ? kept : others);
+    ck_assert_int_eq(gpu_module.keep(first ? other.engine : talk.engine, &error), 0);
+    engine_client_close(&other);
+    gpu_module.kept_free(others);
+    sleep_now();
+    end();
+}
+END_TEST
+
 /* ---- what fails --------------------------------------------------------------------------------
  */
 
@@ -443,6 +485,7 @@ Suite *keep_suite(void)
                         LAYOUTS);
     tcase_add_test(tcase, pages_that_are_not_registered_again_leave_the_files);
     tcase_add_test(tcase, one_limit_holds_for_weights_and_for_blocks);
+    tcase_add_loop_test(tcase, of_two_that_fill_at_once_one_has_the_room, 0, 8);
     tcase_add_loop_test(tcase, an_engine_that_ends_meanwhile_ends_it, 0, 8);
     tcase_add_loop_test(tcase, whatever_fails_the_answers_stay, 0, SHARES);
     suite_add_tcase(suite, tcase);
