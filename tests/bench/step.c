@@ -1,5 +1,5 @@
 /* Steps of a synthetic model through the engine alone: what a step costs the device.
- *     bench_step [--cache DIR] [--draft MODEL] MODEL STEP...
+ *     bench_step [--cache DIR] [--draft MODEL] [--kv-dtype auto|fp8] MODEL STEP...
  *     STEP: ROWS[^GUESSES][+TOKENS][@CONTEXT]
  *
  * With --cache products are timed first, as the daemon does it, or read from there.
@@ -251,17 +251,20 @@ int main(int argument_count, char **arguments)
     int device = 0;
     struct gpu_limits limits;
     const char *cache = NULL;
+    enum gpu_kv_dtype kv_dtype = GPU_KV_AUTO;
     for (; argument_count > 2; arguments += 2, argument_count -= 2) {
         if (!strcmp(arguments[1], "--cache"))
             cache = arguments[2];
         else if (!strcmp(arguments[1], "--draft"))
             draft_model = arguments[2];
+        else if (!strcmp(arguments[1], "--kv-dtype"))
+            kv_dtype = strcmp(arguments[2], "fp8") ? GPU_KV_AUTO : GPU_KV_FP8;
         else
             break;
     }
     if (argument_count < 3) {
-        fprintf(stderr, "usage: bench_step [--cache DIR] [--draft MODEL] MODEL "
-                        "ROWS[^GUESSES][+TOKENS][@CONTEXT]...\n");
+        fprintf(stderr, "usage: bench_step [--cache DIR] [--draft MODEL] [--kv-dtype auto|fp8] "
+                        "MODEL ROWS[^GUESSES][+TOKENS][@CONTEXT]...\n");
         return 2;
     }
     struct gpu_options options = {.model = arguments[1],
@@ -273,6 +276,7 @@ int main(int argument_count, char **arguments)
                                   .slots_max = ROWS_MAX + 1,
                                   .tokens_max = TOKENS_MAX,
                                   .cache_dir = cache,
+                                  .kv_dtype = kv_dtype,
                                   .seed = 1};
     wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     expect(gpu->open(&options, &engine, &model, &limits, &error));

@@ -239,11 +239,6 @@ __global__ void __launch_bounds__(THREADS, PER_PROCESSOR)
     else
         __syncthreads();
 
-    /* The kernel behind waits for this one by itself; but its weights would come before the x of
-     * more than a row, which takes longer than they save. */
-    const bool early = a.m.rows.max == 1;
-    if (early)
-        grid_trigger();
     if (threadIdx.x >= WORKERS) {
         if (warp_elect())
             bring(a, p);
@@ -256,8 +251,6 @@ __global__ void __launch_bounds__(THREADS, PER_PROCESSOR)
     if (threadIdx.x < MATMUL_ROUNDS_MAX * OUTPUTS)
         shared.squares[threadIdx.x / OUTPUTS][threadIdx.x % OUTPUTS] = 0;
     x_make<TURNS>(a, p, shared);
-    if (!early)
-        grid_trigger();
     if (threadIdx.x >= MULTIPLIERS)
         return;
     uint32_t phase = 0;

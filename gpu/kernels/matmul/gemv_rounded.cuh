@@ -311,11 +311,13 @@ __device__ __forceinline__ void x_clear(const args &a, const place &p)
             store_shared(p.x + i * 16, make_uint4(0, 0, 0, 0));
 }
 
-/* Of all threads that make x; waits for the kernel before. */
+/* Of all threads that make x; waits for the kernel before, and lets the one behind start: its
+ * weights would come before the x of more than a row, which takes longer than they save. */
 template <int TURNS>
 __device__ __forceinline__ void x_make(const args &a, const place &p, fixed &shared)
 {
     const struct matmul_args &m = a.m;
+    const bool early = m.rows.max == 1;
     values<TURNS> of;
     float scale[MATMUL_ROUNDS_MAX];
     if (TURNS <= NORM_TURNS && m.norm_in.residual) {
@@ -324,6 +326,8 @@ __device__ __forceinline__ void x_make(const args &a, const place &p, fixed &sha
         weights<COUNT> weight;
         weights_load(weight, m);
         grid_wait();
+        if (early)
+            grid_trigger();
         values_norm(normed, weight, m, shared);
 #pragma unroll
         for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
@@ -332,6 +336,8 @@ __device__ __forceinline__ void x_make(const args &a, const place &p, fixed &sha
                 of.x[row][turn] = normed.x[row][turn];
     } else {
         grid_wait();
+        if (early)
+            grid_trigger();
         values_load(of, m);
     }
 #pragma unroll
@@ -351,6 +357,8 @@ __device__ __forceinline__ void x_make(const args &a, const place &p, fixed &sha
                 eight_round(a, p, of.x[row][turn], scale[row], row, column_of(turn));
     reads_before_copy(); /* what was written is read the way that copies go */
     workers_sync();
+    if (!early)
+        grid_trigger();
 }
 
 #endif

@@ -84,6 +84,7 @@ template <int N> __device__ __forceinline__ void bring(const args &a, const tile
     for (uint32_t i = 0; i < ahead; i++)
         weights(i, t.first + i);
     grid_wait();
+    grid_trigger();
     for (uint32_t i = 0; i < ahead; i++)
         rows(i, t.first + i);
     ring_cursor at = {0, 1};
@@ -250,7 +251,6 @@ __global__ void __launch_bounds__(THREADS, PER_PROCESSOR)
         barrier_init_done();
     }
     __syncthreads();
-    grid_trigger(); /* the kernel behind waits for this one by itself */
     if (threadIdx.x >= GROUP_THREADS) {
         if (warp_elect())
             bring<N>(a, t);

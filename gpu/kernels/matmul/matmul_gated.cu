@@ -110,6 +110,7 @@ __device__ __forceinline__ void gated_prefetch(const gated_args &a, const gated_
     for (uint32_t i = 0; i < ahead; i++)
         weights(i, i);
     grid_wait();
+    grid_trigger();
     for (uint32_t i = 0; i < ahead; i++)
         rows(i, i);
     ring_cursor at = {0, 0};
@@ -190,7 +191,6 @@ __global__ void __launch_bounds__((GROUPS + 1) * GROUP_THREADS, 1)
     extern __shared__ __align__(STAGE_ALIGNMENT) char memory[];
     __shared__ ring_barriers<GATED_STAGES_MAX> barriers;
     gated_ring ring = gated_begin(barriers, memory, GROUPS);
-    grid_trigger(); /* the kernel behind waits for this one by itself */
     if (threadIdx.x < GROUP_THREADS) {
         registers_less<40>();
         if (threadIdx.x < WARP && warp_elect())

@@ -225,6 +225,7 @@ __device__ __forceinline__ void tiles_load(const tiles_args &a, const tiles_ring
     for (uint32_t i = 0; i < ahead; i++)
         weights(i, i);
     grid_wait();
+    grid_trigger();
     for (uint32_t i = 0; i < ahead; i++)
         rows(i, i);
     ring_cursor at = {0, 0};
@@ -444,7 +445,6 @@ __global__ void __launch_bounds__(KIND::threads, 1)
     __shared__ ring_barriers<STAGES_MAX> barriers;
     const uint32_t rank = KIND::cluster > 1 ? cluster_rank() : 0;
     const tiles_ring ring = tiles_begin<KIND>(barriers, memory);
-    grid_trigger(); /* the kernel behind waits for this one by itself */
     if (threadIdx.x < GROUP_THREADS) {
         registers_less<40>();
         if (threadIdx.x < WARP && warp_elect())

@@ -67,6 +67,7 @@ __device__ __forceinline__ void whole_bring(const whole_args &a, const whole_rin
     for (uint32_t i = 0; i < ahead; i++)
         weights(i, tile.first + i);
     grid_wait();
+    grid_trigger();
     for (uint32_t i = 0; i < ahead; i++)
         rows(i, tile.first + i);
     ring_cursor at = {0, 1};
@@ -244,7 +245,6 @@ __global__ void __launch_bounds__(whole_threads<N>(), whole_per_processor<N>())
     extern __shared__ __align__(STAGE_ALIGNMENT) char memory[];
     __shared__ ring_barriers<STAGES_MAX> barriers;
     const whole_ring ring = whole_begin(barriers, memory, 1);
-    grid_trigger(); /* the kernel behind waits for this one by itself */
     const whole_tile tile = whole_find(a);
     if (threadIdx.x >= 2 * GROUP_THREADS) {
         if constexpr (N > 64)

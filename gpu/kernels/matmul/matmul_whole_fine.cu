@@ -142,7 +142,6 @@ __global__ void __launch_bounds__(THREADS, N <= 64 ? 2 : 1)
     __shared__ ring_barriers<STAGES_MAX> barriers;
     /* A stage is filled by who asks, and by each lane's own copies. */
     const whole_ring ring = whole_begin(barriers, memory, 1 + WARP);
-    grid_trigger(); /* the kernel behind waits for this one by itself */
     const whole_tile tile = whole_find(a);
     float *sums = reinterpret_cast<float *>(memory + (ring.stages - shared_address(memory)));
     const bool brings = threadIdx.x / WARP == WARPS;

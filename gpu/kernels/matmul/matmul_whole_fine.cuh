@@ -90,6 +90,7 @@ __device__ __forceinline__ void whole_bring(const whole_args &a, const whole_rin
         whole_bring_weights<N, FORMAT>(a, ring, tile, i, tile.first + i,
                                        a.blocks > 1 ? again : once);
     grid_wait();
+    grid_trigger();
     for (uint32_t i = 0; i < ahead; i++)
         whole_bring_x<N>(a, ring, tile, i, tile.first + i, again);
     ring_cursor at = {0, 0};
