@@ -292,6 +292,45 @@ START_TEST(size_and_depth_are_bounded)
 }
 END_TEST
 
+/* A text that a pattern cannot read within its limits neither matches nor does not. */
+static const struct {
+    const char *begin, *part;
+    int times;
+    const char *end;
+} unread[] = {
+    {"{\"enum\":[\"xa\",\"b\"],\"not\":{\"pattern\":\"x(?:a", "|a", 4999, ")\"}}"},
+    {"{\"enum\":[\"xa\",\"b\"],\"pattern\":\"x(?:a", "|a", 4999, ")\"}"},
+    {"{\"properties\":{\"xa\":true},\"additionalProperties\":false,"
+     "\"patternProperties\":{\"x(?:a",
+     "|a", 4999, ")\":false}}"},
+    /* each name of each object anew, through states that grow with the text */
+    {"{\"$defs\":{\"o\":{\"properties\":{\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\":false},"
+     "\"patternProperties\":{\"a.{0,36}b\":false,\"a.{0,37}b\":false},"
+     "\"additionalProperties\":false}},\"prefixItems\":[",
+     "{\"$ref\":\"#/$defs/o\",\"maxProperties\":7},", 20000, "true],\"items\":false}"},
+};
+
+START_TEST(what_a_pattern_cannot_tell_within_its_limits_is_an_error)
+{
+    struct error error = {0};
+    ck_assert_int_eq(
+        of_repeated(S, unread[_i].begin, unread[_i].part, unread[_i].times, unread[_i].end, &error),
+        -ERR_TOO_LARGE);
+}
+END_TEST
+
+START_TEST(a_name_may_be_long)
+{
+    struct error error = {0};
+    ck_assert_msg(of_repeated(S, "{\"type\":\"object\",\"required\":[\"", "k", 1100,
+                              "\"],\"propertyNames\":{\"minLength\":1}}", &error) == 0,
+                  "%s", error.text);
+    ck_assert_int_lt(of_repeated(S, "{\"type\":\"object\",\"required\":[\"", "k", 1100,
+                                 "\"],\"propertyNames\":{\"maxLength\":5}}", &error),
+                     0);
+}
+END_TEST
+
 START_TEST(a_text_read_in_too_many_ways_is_an_error_and_not_a_wait)
 {
     const char *text = "(a?){3000}(a|aa){0,3000}b";
@@ -321,6 +360,9 @@ Suite *instance_suite(void)
     tcase_add_loop_test(cases, a_text_is_taken_where_it_meets_the_constraint_and_only_there, 0,
                         COUNT(instances));
     tcase_add_loop_test(cases, what_is_not_kept_is_refused_by_name, 0, COUNT(refusals));
+    tcase_add_loop_test(cases, what_a_pattern_cannot_tell_within_its_limits_is_an_error, 0,
+                        COUNT(unread));
+    tcase_add_test(cases, a_name_may_be_long);
     tcase_add_test(cases, patterns_beyond_those_that_are_kept_say_what_they_say);
     tcase_add_loop_test(cases, searches_in_a_schema_are_counted, 0, 3);
     tcase_add_test(cases, a_budget_leaves_the_mark_alone);

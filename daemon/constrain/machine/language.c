@@ -201,17 +201,19 @@ static bool has_empty(const struct language *language)
     return false;
 }
 
-bool language_has(struct language *language, const char *text, size_t length)
+bool language_has(struct language *language, const char *text, size_t length, bool *ret_failed)
 {
     struct machine_state *tuple[LANGUAGE_PARTS_MAX];
-    bool failed = false;
+    *ret_failed = false;
     if (has_empty(language))
         return false;
     begin(language, tuple);
-    for (size_t i = 0; i < length; i++)
-        if (!step(language, tuple, (uint8_t)text[i], &failed))
+    for (size_t i = 0; i < length && !*ret_failed; i++) {
+        if (!step(language, tuple, (uint8_t)text[i], ret_failed))
             return false;
-    return !failed && ends(language, tuple);
+        *ret_failed |= language->steps > LANGUAGE_STEPS_MAX;
+    }
+    return !*ret_failed && ends(language, tuple);
 }
 
 static void divide(struct product *product)

@@ -71,6 +71,6 @@ int language_end(struct language *language, uint32_t end);
  * where the texts stand in quotes, for what may be any up to its end; else GRAMMAR_NONE. */
 uint32_t language_put(struct language *language, struct grammar *grammar, uint32_t from,
                       uint32_t character, const char *what);
-/* Whether the text is one of them. */
-bool language_has(struct language *language, const char *text, size_t length);
+/* Whether the text is one of them; *ret_failed: a limit was met, and nobody knows. */
+bool language_has(struct language *language, const char *text, size_t length, bool *ret_failed);
 void language_store_free(struct language_store *store);

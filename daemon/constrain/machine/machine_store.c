@@ -168,6 +168,15 @@ static void fit_tables(struct machine *machine)
         machine->state_index = index;
         machine->state_slots = slots;
     }
+    uint32_t room = FRAMES_FIRST;
+    while (room < machine->frames_used)
+        room *= 2;
+    struct machine_frame *fit =
+        room < machine->frames_room ? realloc(machine->frames, room * sizeof(*fit)) : NULL;
+    if (fit) {
+        machine->frames = fit;
+        machine->frames_room = room;
+    }
     machine->made = states;
     uint32_t *seen = calloc(SLOTS_FIRST, 2 * sizeof(*seen));
     if (seen) {
@@ -209,6 +218,7 @@ size_t machine_bytes(const struct machine *machine)
 {
     return machine->bytes + machine->frame_slots * sizeof(uint32_t) +
            machine->state_slots * sizeof(struct machine_state *) +
+           (machine->frames_room - machine->frames_used) * sizeof(struct machine_frame) +
            2 * MACHINE_SET_MAX * sizeof(struct machine_config) +
            machine->seen_slots * 2 * sizeof(uint32_t);
 }

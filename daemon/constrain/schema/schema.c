@@ -67,6 +67,19 @@ void schema_work(struct schema_reader *reader, const struct language *language)
     schema_spend(reader, steps);
 }
 
+bool schema_has(struct schema_reader *reader, struct language *language, const char *text,
+                size_t length)
+{
+    const uint64_t before = language->steps;
+    bool failed, has = language_has(language, text, length, &failed);
+    if (failed)
+        grammar_fail(reader->grammar, ERR_TOO_LARGE,
+                     "schema: whether a pattern has \"%.40s\" takes too many states", text);
+    schema_spend(reader, (language->steps - before) / 4);
+    language->steps = before; /* not counted once more with the language */
+    return has && !failed;
+}
+
 const json *schema_said(struct schema_reader *reader, const json *schema, const char *name)
 {
     uint64_t passed = 0;

@@ -113,6 +113,10 @@ bool schema_spend(struct schema_reader *reader, uint64_t steps);
 bool schema_step(struct schema_reader *reader); /* one */
 /* Counts what a language took, and what making its machines did. */
 void schema_work(struct schema_reader *reader, const struct language *language);
+/* Whether a text is one of the language's, and what telling it takes is counted. At a limit neither
+ * answer would be right, and the schema fails. */
+bool schema_has(struct schema_reader *reader, struct language *language, const char *text,
+                size_t length);
 /* The rule that has this key; *ret_made: there was none, and it is to be built. What differs in any
  * way has another key. */
 uint32_t schema_known(struct schema_reader *reader, const char *key, bool *ret_made);

@@ -70,7 +70,10 @@ static bool add_pattern(struct members *members, const char *text)
     struct schema_path here = {members->way->path, "patternProperties"};
     char path[256];
     schema_path_write(&here, path, sizeof(path));
-    return schema_text_pattern(members->reader, language, text, true, false, CHARACTER_BARE, path);
+    bool right =
+        schema_text_pattern(members->reader, language, text, true, false, CHARACTER_BARE, path);
+    schema_work(members->reader, language);
+    return right;
 }
 
 static bool gather_patterns(struct members *members)
@@ -91,8 +94,8 @@ static bool gather_patterns(struct members *members)
 static uint32_t patterns_of(struct members *members, const char *name)
 {
     uint32_t set = 0;
-    for (uint32_t i = 0; i < members->patterns_count; i++)
-        if (language_has(members->patterns[i].language, name, strlen(name)))
+    for (uint32_t i = 0; i < members->patterns_count && !members->reader->grammar->code; i++)
+        if (schema_has(members->reader, members->patterns[i].language, name, strlen(name)))
             set |= 1u << i;
     return set;
 }
@@ -178,6 +181,23 @@ static bool add_names(struct members *members, struct language *language)
     return reader->grammar->code == 0;
 }
 
+/* As it stands in JSON. */
+static bool is_let_in(struct members *members, struct language *language, const char *name)
+{
+    size_t room = 6 * strlen(name) + 3;
+    char *text = malloc(room);
+    struct json_writer writer;
+    if (!text) {
+        grammar_fail(members->reader->grammar, ERR_NO_MEMORY, "no memory for a constraint");
+        return false;
+    }
+    json_writer_init(&writer, text, room);
+    json_put_text(&writer, NULL, name);
+    bool has = schema_has(members->reader, language, text, writer.used);
+    free(text);
+    return has;
+}
+
 /* Names that propertyNames does not let in are forbidden. */
 static bool check_names(struct members *members)
 {
@@ -187,13 +207,10 @@ static bool check_names(struct members *members)
         return false;
     }
     bool right = add_names(members, language);
+    schema_work(members->reader, language);
     for (uint32_t i = 0; right && i < members->count && members->names_said; i++) {
-        char text[1024];
-        struct json_writer writer;
-        json_writer_init(&writer, text, sizeof(text));
-        json_put_text(&writer, NULL, members->list[i].name);
-        if (writer.used > sizeof(text) || !language_has(language, text, writer.used))
-            members->list[i].forbidden = true;
+        members->list[i].forbidden |= !is_let_in(members, language, members->list[i].name);
+        right = members->reader->grammar->code == 0;
     }
     language_free(language);
     free(language);

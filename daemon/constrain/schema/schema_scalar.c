@@ -129,6 +129,9 @@ static bool add_multiple(struct schema_reader *reader, struct language *language
     }
     if (of == 1 && whole)
         return true;
+    /* A state for each remainder at each place, and ten ways on from it. */
+    if (!schema_spend(reader, (uint64_t)of * (places + 1) * 6))
+        return false;
     struct grammar *grammar = language_part(language, false);
     int code = grammar ? language_end(language, multiples(grammar, of, places)) : -1;
     /* With a fraction, a number is often read as a double: one that is exact there. */

@@ -67,7 +67,7 @@ bool schema_matches(struct schema_reader *reader, const char *pattern, const cha
     schema_path_write(path, place, sizeof(place));
     bool matches =
         schema_text_pattern(reader, &language, pattern, true, false, CHARACTER_BARE, place) &&
-        language_has(&language, text, strlen(text));
+        schema_has(reader, &language, text, strlen(text));
     schema_work(reader, &language);
     language_free(&language);
     return matches && schema_step(reader);
