@@ -23,7 +23,12 @@ __device__ __forceinline__ void grid_wait()
 #endif
 }
 
-/* The kernel behind may start now, as far as there is room: it waits for our end by itself. */
+/* The kernel behind may start now, as far as there is room: it waits for our end by itself.
+ *
+ * Attention, adapters and the sampler read ahead of their wait what was there before the kernel
+ * before them started: a step's tables, older keys and values. So what may stand in front of these,
+ * a product or a rope, triggers behind its own wait; then all before it has ended. Of kernels that
+ * trigger first several may run at once, back to the one that makes the tables. */
 __device__ __forceinline__ void grid_trigger()
 {
 #if __CUDA_ARCH__ >= 900
