@@ -98,8 +98,11 @@ MUTATIONS = [
     Mutation("weights that were kept half are taken for whole", "gpu/engine/keep.c",
              [("    if (status)\n        kept_weights_drop(kept);\n    else\n        kept->whole = true;\n",
                "    kept->whole = true;\n")], [SLEEP]),
-    Mutation("host memory that was kept is lost", "gpu/memory/host_pages.c",
-             [("        (void)munmap(base, bytes);\n    give(bytes);\n", "        (void)munmap(base, bytes);\n")], [SLEEP]),
+    Mutation("host memory that was kept is lost", "gpu/memory/kept_weights.c",
+             [("    host_pages_return(kept->reserved);\n", "")], [SLEEP]),
+    Mutation("host memory is counted by half", "gpu/engine/keep.c",
+             [("kept_weights_reserve(engine->kept, bytes, error)",
+               "kept_weights_reserve(engine->kept, bytes / 2, error)")], [SLEEP]),
 ]
 
 
