@@ -15,7 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(HERE, "RESULTS.md")
 TECHNIQUES = os.path.join(HERE, "TECHNIQUES.md")
 README = os.path.join(HERE, "../../README.md")
-LINES_MAX = 160
+LINES_MAX = 150
 BEGIN, END = "<!-- made by tests/bench/results.py -->", "<!-- end -->"
 
 ROWS_MAX = 2  # of a record; the rest is counted
@@ -64,10 +64,22 @@ def line(name, row):
     return "| " + " | ".join([name, cell(row["what"]), figure, cell(row["asked"]), cell(row["limit"])]) + " |"
 
 
-def origin(name, record):
+def runs(found, names):
+    """Names by run: one command may keep several records, a minute apart."""
+    by = {}
+    for name in names:
+        one = found[name]
+        by.setdefault(tuple(one.get(key) for key in ("command", "commit", "machine", "read_gb_s", "note")), []).append(name)
+    return by.values()
+
+
+def origin(found, names):
+    record, dates = found[names[0]], sorted({found[name]["date"] for name in names})
+    date = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     rate = f", read rate {record['read_gb_s']:,} GB/s" if record.get("read_gb_s") else ""
     note = f" ({record['note']})" if record.get("note") else ""
-    return f"- **{name}**: `{record['command']}`, commit {record['commit']}, {record['date']}, {record['machine']}{rate}{note}"
+    told = ", ".join(f"**{name}**" for name in names)
+    return f"- {told}: `{record['command']}`, commit {record['commit']}, {date}, {record['machine']}{rate}{note}"
 
 
 def page(found):
@@ -83,7 +95,7 @@ def page(found):
         lines += [line(name, row) for row in rows[:ROWS_MAX]]
         if len(rows) > ROWS_MAX:
             lines.append(f"| {name} | and {len(rows) - ROWS_MAX} more: `records/{name}.json` | | | |")
-    lines += ["", "## Runs", "", *(origin(name, found[name]) for name in names)]
+    lines += ["", "## Runs", "", *(origin(found, some) for some in runs(found, names))]
     return "\n".join(lines) + "\n"
 
 

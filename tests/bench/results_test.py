@@ -39,6 +39,13 @@ class Pages(unittest.TestCase):
         self.assertIn("| serve | c | 6 us |  |  |", text)
         self.assertIn("- **gpu**: `tests/x.py`, commit abc, 2026-01-01, one GPU, read rate 4,651 GB/s", text)
 
+    def test_records_of_one_run_are_told_once(self):
+        text = results.page({"gpu-b": some([record.row("x", "1")], date="2026-01-01 00:02 UTC"),
+                             "gpu-a": some([record.row("y", "2")], date="2026-01-01 00:01 UTC"),
+                             "gpu-c": some([record.row("z", "3")], commit="def")})
+        self.assertIn("- **gpu-a**, **gpu-b**: `tests/x.py`, commit abc, 2026-01-01 00:01 UTC to 2026-01-01 00:02 UTC, one GPU\n", text)
+        self.assertIn("- **gpu-c**: `tests/x.py`, commit def, 2026-01-01, one GPU\n", text)
+
     def test_a_long_record_is_cut_and_says_so(self):
         text = results.page({"gpu": some([record.row(f"row {i}", "1") for i in range(40)])})
         self.assertIn(f"and {40 - results.ROWS_MAX} more", text)

@@ -258,9 +258,14 @@ int main(int argument_count, char **arguments)
         else if (!strcmp(arguments[1], "--draft"))
             draft_model = arguments[2];
         else if (!strcmp(arguments[1], "--kv-dtype"))
-            kv_dtype = strcmp(arguments[2], "fp8") ? GPU_KV_AUTO : GPU_KV_FP8;
+            kv_dtype = !strcmp(arguments[2], "fp8") ? GPU_KV_FP8 : GPU_KV_AUTO;
         else
             break;
+        if (!strcmp(arguments[1], "--kv-dtype") && strcmp(arguments[2], "fp8") &&
+            strcmp(arguments[2], "auto")) {
+            fprintf(stderr, "%s is no dtype of keys and values\n", arguments[2]);
+            return 2;
+        }
     }
     if (argument_count < 3) {
         fprintf(stderr, "usage: bench_step [--cache DIR] [--draft MODEL] [--kv-dtype auto|fp8] "

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/constrain/grammar/pattern.h"
+#include "daemon/constrain/machine/machine.h"
 #include "tests/constrain/constrain_suites.h"
 
 #define J CONSTRAINT_JSON
@@ -298,16 +300,10 @@ static const struct {
     int times;
     const char *end;
 } unread[] = {
-    {"{\"enum\":[\"xa\",\"b\"],\"not\":{\"pattern\":\"x(?:a", "|a", 4999, ")\"}}"},
-    {"{\"enum\":[\"xa\",\"b\"],\"pattern\":\"x(?:a", "|a", 4999, ")\"}"},
-    {"{\"properties\":{\"xa\":true},\"additionalProperties\":false,"
-     "\"patternProperties\":{\"x(?:a",
-     "|a", 4999, ")\":false}}"},
-    /* each name of each object anew, through states that grow with the text */
-    {"{\"$defs\":{\"o\":{\"properties\":{\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\":false},"
-     "\"patternProperties\":{\"a.{0,36}b\":false,\"a.{0,37}b\":false},"
-     "\"additionalProperties\":false}},\"prefixItems\":[",
-     "{\"$ref\":\"#/$defs/o\",\"maxProperties\":7},", 20000, "true],\"items\":false}"},
+    {"{\"enum\":[\"xa\",\"b\"],\"not\":{\"pattern\":\"x(?:a", "|a", 2499, ")\"}}"},
+    {"{\"enum\":[\"xa\",\"b\"],\"pattern\":\"x(?:a", "|a", 2499, ")\"}"},
+    {"{\"properties\":{\"xa\":true},\"patternProperties\":{\"x(?:a", "|a", 2499, ")\":false}}"},
+    {"{\"properties\":{\"", "a", 4600, "b\":true},\"patternProperties\":{\"a.{0,4500}b\":false}}"},
 };
 
 START_TEST(what_a_pattern_cannot_tell_within_its_limits_is_an_error)
@@ -316,6 +312,80 @@ START_TEST(what_a_pattern_cannot_tell_within_its_limits_is_an_error)
     ck_assert_int_eq(
         of_repeated(S, unread[_i].begin, unread[_i].part, unread[_i].times, unread[_i].end, &error),
         -ERR_TOO_LARGE);
+    ck_assert_msg(strstr(error.text, "takes too many states"), "%s", error.text);
+}
+END_TEST
+
+/* Names are read anew for each object: what that takes adds up. */
+START_TEST(reading_names_is_counted)
+{
+    struct error error = {0};
+    char begin[2048], name[201];
+    memset(name, 'a', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    snprintf(begin, sizeof begin,
+             "{\"$defs\":{\"o\":{\"type\":\"object\",\"properties\":{\"%s\":false},"
+             "\"additionalProperties\":false,\"propertyNames\":{\"pattern\":\"a.{0,100}b\"}}},"
+             "\"prefixItems\":[",
+             name);
+    ck_assert_int_eq(of_repeated(S, begin, "{\"$ref\":\"#/$defs/o\"},", 400, "true]}", &error),
+                     -ERR_TOO_LARGE);
+    ck_assert_msg(strstr(error.text, "steps to read"), "%s", error.text);
+}
+END_TEST
+
+/* Each its own, since those alike are made once. */
+START_TEST(multiples_are_counted)
+{
+    static const char item[] = "{\"multipleOf\":0.00%d,\"minimum\":0,\"maximum\":0},";
+    struct vocabulary *vocabulary = style_new(STYLE_BYTES);
+    char *text = malloc(CONSTRAINT_TEXT_MAX);
+    ck_assert_ptr_nonnull(text);
+    size_t used = strlen(strcpy(text, "{\"prefixItems\":["));
+    for (int i = 0; i < 400; i++)
+        used += (size_t)sprintf(text + used, item, 4095 - i);
+    used += strlen(strcpy(text + used, "true],\"items\":false}"));
+    struct constraint *constraint = NULL;
+    struct error error = {0};
+    ck_assert_int_eq(constraint_new(S, text, used, vocabulary, &constraint, &error),
+                     -ERR_TOO_LARGE);
+    ck_assert_msg(strstr(error.text, "steps to read"), "%s", error.text);
+    free(text);
+    vocabulary_free(vocabulary);
+}
+END_TEST
+
+/* Places in a pattern are remembered while a text is read; behind it they are neither held nor
+ * untold. */
+START_TEST(what_a_long_text_made_grow_goes_back_and_is_told_meanwhile)
+{
+    char pattern[4096];
+    size_t used = strlen(strcpy(pattern, "(?:x{0,999999}a"));
+    for (int i = 1; i < 200; i++)
+        used += strlen(strcpy(pattern + used, "|x{0,999999}a"));
+    used += strlen(strcpy(pattern + used, ")"));
+    struct grammar grammar;
+    struct machine machine;
+    struct error error = {0};
+    grammar_init(&grammar, &error);
+    uint32_t start = grammar_node(&grammar);
+    uint32_t end =
+        pattern_build(&grammar, start, pattern, used, PATTERN_WHOLE, CHARACTER_BARE, "pattern");
+    grammar_final(&grammar, end);
+    ck_assert_int_eq(grammar_finish(&grammar, start), 0);
+    ck_assert_int_eq(machine_init(&machine, &grammar, &error), 0);
+    struct machine_state *state = machine.start;
+    for (int i = 0; i < 512; i++) {
+        machine.steps = 0;
+        state = machine_step(&machine, state, 'x', &error);
+        ck_assert_msg(state && state != &machine_dead, "%s", error.text);
+    }
+    ck_assert_uint_gt(machine.frames_room, 100000);
+    ck_assert_uint_ge(machine_bytes(&machine), machine.frames_room * sizeof(struct machine_frame));
+    machine_shrink(&machine);
+    ck_assert_uint_lt(machine.frames_room, 1000);
+    machine_free(&machine);
+    grammar_free(&grammar);
 }
 END_TEST
 
@@ -362,6 +432,9 @@ Suite *instance_suite(void)
     tcase_add_loop_test(cases, what_is_not_kept_is_refused_by_name, 0, COUNT(refusals));
     tcase_add_loop_test(cases, what_a_pattern_cannot_tell_within_its_limits_is_an_error, 0,
                         COUNT(unread));
+    tcase_add_test(cases, reading_names_is_counted);
+    tcase_add_test(cases, multiples_are_counted);
+    tcase_add_test(cases, what_a_long_text_made_grow_goes_back_and_is_told_meanwhile);
     tcase_add_test(cases, a_name_may_be_long);
     tcase_add_test(cases, patterns_beyond_those_that_are_kept_say_what_they_say);
     tcase_add_loop_test(cases, searches_in_a_schema_are_counted, 0, 3);

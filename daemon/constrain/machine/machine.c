@@ -19,8 +19,8 @@ int machine_init(struct machine *machine, const struct grammar *grammar, struct 
 {
     *machine = (struct machine){.grammar = grammar,
                                 .frames_used = 1,
-                                .frames_room = FRAMES_FIRST,
-                                .frames = calloc(FRAMES_FIRST, sizeof(struct machine_frame)),
+                                .frames_room = SLOTS_FIRST,
+                                .frames = calloc(SLOTS_FIRST, sizeof(struct machine_frame)),
                                 .frame_slots = SLOTS_FIRST,
                                 .state_slots = SLOTS_FIRST,
                                 .seen_slots = SLOTS_FIRST,

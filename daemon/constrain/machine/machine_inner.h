@@ -6,7 +6,6 @@
 /* Tables by hash begin small, as most machines stay, and grow up to these. All are powers of two.
  */
 #define SLOTS_FIRST 64u
-#define FRAMES_FIRST 64u
 #define FRAME_SLOTS_MAX 8192u
 #define STATE_SLOTS_MAX 4096u
 #define SEEN_SLOTS_MAX (MACHINE_SET_MAX * 4)

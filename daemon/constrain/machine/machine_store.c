@@ -168,11 +168,8 @@ static void fit_tables(struct machine *machine)
         machine->state_index = index;
         machine->state_slots = slots;
     }
-    uint32_t room = FRAMES_FIRST;
-    while (room < machine->frames_used)
-        room *= 2;
-    struct machine_frame *fit =
-        room < machine->frames_room ? realloc(machine->frames, room * sizeof(*fit)) : NULL;
+    uint32_t room = slots_for(machine->frames_used, machine->frames_room);
+    struct machine_frame *fit = realloc(machine->frames, room * sizeof(*fit));
     if (fit) {
         machine->frames = fit;
         machine->frames_room = room;
