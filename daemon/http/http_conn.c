@@ -492,8 +492,9 @@ void http_server_go(struct http_conn *conn)
             break;
         }
     }
-    /* Taken after all: nobody tells that the answer may go on. */
-    if (!conn->closed && send_output(conn) && conn->state == HTTP_CONN_ANSWER &&
+    /* What was held up is taken after all: nobody tells that the answer may go on. Where nothing
+     * was, the exchange tells when there is more. */
+    if (!conn->closed && unsent(conn) > 0 && send_output(conn) && conn->state == HTTP_CONN_ANSWER &&
         (conn->whole || exchange_ready(conn->exchange)))
         http_server_mark(conn);
     if (!conn->closed)

@@ -299,6 +299,7 @@ static void take_turn(struct event_loop *loop)
         return;
     loop->touched = false;
     uv_idle_stop(&loop->again);
+    loop->server.counts.turns_total++;
     unsigned control = server_turn(&loop->server, now_us);
     http_server_turn(&loop->front, now_us);
     if (control & COMPLETION_READY) {
