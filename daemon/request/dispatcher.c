@@ -125,31 +125,20 @@ static bool of_one_version(const struct request *a, const struct request *b)
     return a->model == b->model && a->version == b->version;
 }
 
-/* A request of that connection of the user's that has most on the model's replicas, and at least
- * `least`, and whose replicas are those that this one goes to; or NULL. */
-static const struct request *busiest(const struct user *user, const struct request *to,
-                                     uint32_t least)
+/* Of the user's connections the one that has most on the model's replicas, and at least `least`:
+ * its youngest sequence there that can give way, which one that is owed its slot itself or is
+ * cancelled cannot, on replicas that this one goes to. NULL: there is none. Over HTTP each exchange
+ * is a connection of its own, so of equal ones it is the youngest of all. */
+static const struct seq *busiest(const struct user *user, const struct request *to, uint32_t least)
 {
-    const struct request *most = NULL;
+    const struct seq *best = NULL;
     list_each(link, &user->requests)
     {
         const struct request *request = container_of(link, struct request, user_link);
-        if (request->sink && of_one_version(request, to) && request->waiting->running >= least &&
-            (!most || request->waiting->running > most->waiting->running))
-            most = request;
-    }
-    return most;
-}
-
-/* The youngest sequence of its connection that a replica of its model holds and that is not owed
- * itself; or NULL. */
-static const struct seq *youngest(const struct request *of)
-{
-    const struct seq *best = NULL;
-    list_each(link, &of->sink->requests)
-    {
-        const struct request *request = container_of(link, struct request, sink_link);
-        for (uint32_t i = 0; i < request->seq_count && of_one_version(request, of); i++) {
+        if (!request->sink || !of_one_version(request, to) || request->waiting->running < least ||
+            (best && request->waiting->running < best->request->waiting->running))
+            continue;
+        for (uint32_t i = 0; i < request->seq_count; i++) {
             const struct seq *seq = &request->seqs[i];
             if (seq->state == SEQ_SENT && !seq->owed && !seq->cancel_sent)
                 best = seq;
@@ -168,7 +157,7 @@ static const struct seq *gives_way(struct server *server, const struct seq *seq)
     if (model->waiting.share == 0 || model->running < 2)
         return NULL;
     bool few = running < part && model->owed < part;
-    const struct request *from = NULL;
+    const struct seq *from = NULL;
     if (running == 0 || few) {
         const struct user *most = most_running(server, model);
         if (running_of(most, model) >= running + 2)
@@ -178,7 +167,7 @@ static const struct seq *gives_way(struct server *server, const struct seq *seq)
      * each, slots come free soon. */
     if (!from && seq->request->waiting->running == 0 && (model->owed == 0 || model->owed < part))
         from = busiest(user, seq->request, running / 4 > 2 ? running / 4 : 2);
-    return from ? youngest(from) : NULL;
+    return from;
 }
 
 static bool send_owed(struct server *server, struct seq *seq, time_us now_us)
@@ -294,12 +283,23 @@ static void dispatch_jobs(struct server *server, time_us now_us)
     note_pace(&jobs->wait_us, &jobs->left_us, sent, now_us);
 }
 
+/* Its turn is before that of some prompt that waits there to be read: that waits behind it. */
+static bool is_read_before(const struct seq *seq, const struct replica_room *room)
+{
+    return seq->priority == room->last_priority && seq->share->turn.used < room->last_turn;
+}
+
 static bool send_where_room(struct server *server, struct replica_room *rooms, struct seq *seq,
                             time_us now_us)
 {
     struct replica_common common = common_of(model_reload_replicas(server, seq->request), seq);
-    uint32_t pick =
-        replica_select(rooms, seq->request->model->replica_count, seq->prompt_len, &common);
+    struct replica_room seen[SERVER_REPLICAS_MAX];
+    const uint32_t count = seq->request->model->replica_count;
+    for (uint32_t i = 0; i < count; i++) {
+        seen[i] = rooms[i];
+        seen[i].prefill_tokens += is_read_before(seq, &rooms[i]);
+    }
+    uint32_t pick = replica_select(seen, count, seq->prompt_len, &common);
     return send_to(server, rooms, pick, seq, now_us);
 }
 

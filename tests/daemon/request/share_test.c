@@ -229,6 +229,56 @@ START_TEST(a_full_replica_makes_way_for_a_connection_that_has_nothing_there)
 }
 END_TEST
 
+/* Over HTTP each request has a connection of its own; here the first of them is owed its slot. */
+START_TEST(among_connections_with_one_sequence_each_one_that_can_makes_way)
+{
+    struct client more[4];
+    struct client third;
+    struct ask ask = one;
+    ask.max_tokens = 1000;
+    world.replica.room = 3;
+    ask_many(&other, ask, 1, 3);
+    world_step(&world, 1);
+    client_ask(&client, &ask);
+    world_step(&world, 1);
+    ck_assert_uint_eq(world.replica.count, 4);
+    ck_assert(world.replica.held[3]->owed);
+    world.replica.room = 8;
+    for (int i = 0; i < 4; i++) {
+        client_open(&world, &more[i], 1000);
+        client_ask(&more[i], &ask);
+        world_step(&world, 1);
+    }
+    ck_assert_uint_eq(world.replica.count, 8);
+    client_open(&world, &third, 3000);
+    client_ask(&third, &one);
+    world_step(&world, 1);
+    ck_assert_uint_eq(world.replica.count, 9);
+    ck_assert_uint_eq(world.replica.held[8]->user_id, 3000);
+    ck_assert_uint_eq(world.replica.held[8]->way_sink,
+                      session_of_conn(more[3].conn)->sink.number); /* the youngest */
+    client_free(&third);
+    for (int i = 0; i < 4; i++)
+        client_free(&more[i]);
+}
+END_TEST
+
+/* As many prompts as are to wait there do: only who is read before one of them goes as well. */
+START_TEST(whose_turn_is_before_that_of_prompts_that_wait_there_goes)
+{
+    ask_many(&client, one, 1, 1);
+    world_step(&world, 1);
+    world.replica.room = 8;
+    world.replica.prompts_wait = true;
+    ask_many(&client, one, 2, 1);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.count, 1);
+    world.replica.last_turn = UINT64_MAX;
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.count, 2);
+}
+END_TEST
+
 START_TEST(without_a_share_nobody_makes_way)
 {
     world_set(&world, "min-share", "0");
@@ -325,6 +375,8 @@ Suite *share_suite(void)
     tcase_add_test(tcase, who_goes_and_comes_back_still_owes_what_it_used);
     tcase_add_test(tcase, a_full_replica_makes_way_for_a_user_that_has_nothing_there);
     tcase_add_test(tcase, a_full_replica_makes_way_for_a_connection_that_has_nothing_there);
+    tcase_add_test(tcase, among_connections_with_one_sequence_each_one_that_can_makes_way);
+    tcase_add_test(tcase, whose_turn_is_before_that_of_prompts_that_wait_there_goes);
     tcase_add_test(tcase, without_a_share_nobody_makes_way);
     tcase_add_test(tcase, making_way_is_paid_for);
     tcase_add_loop_test(tcase, who_is_above_goes_where_others_give_way, 0, 3);
