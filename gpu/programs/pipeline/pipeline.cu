@@ -173,14 +173,14 @@ static __device__ __forceinline__ void compute_rest(const struct sluice_item &it
     static_cast<float *>(item.outputs[0])[i] = v[0];
 }
 
-/* All compute warps. A tile is in registers before the first round, so the next may come in. */
+/* All compute warps. A tile is in registers before the first round, so the next may come in. Every
+ * thread speaks for itself: that a lane may for its warp after __syncwarp() is beyond racecheck. */
 static __device__ __forceinline__ void compute_tiles(pipeline_shared &shared, tile_walk walk)
 {
     const uint32_t in_full = shared_address(shared.in_ring.full);
     const uint32_t in_empty = shared_address(shared.in_ring.empty);
     const uint32_t out_full = shared_address(shared.out_ring.full);
     const uint32_t out_empty = shared_address(shared.out_ring.empty);
-    const uint32_t lane = threadIdx.x % WARP;
     ring_cursor at = {0, 0};
     uint64_t first;
     uint32_t count;
@@ -198,9 +198,7 @@ static __device__ __forceinline__ void compute_tiles(pipeline_shared &shared, ti
                 v[i * 4 + 2] = four.z, v[i * 4 + 3] = four.w;
             }
         reads_before_copy();
-        __syncwarp();
-        if (lane == 0)
-            ring_give_back(in_empty, at);
+        ring_give_back(in_empty, at);
         compute(v, p);
         ring_wait_empty(out_empty, at);
 #pragma unroll
@@ -208,9 +206,7 @@ static __device__ __forceinline__ void compute_tiles(pipeline_shared &shared, ti
             if (const uint32_t quad = i * COMPUTE_THREADS + threadIdx.x; quad < count / 4)
                 out[quad] = make_float4(v[i * 4], v[i * 4 + 1], v[i * 4 + 2], v[i * 4 + 3]);
         writes_before_copy();
-        __syncwarp();
-        if (lane == 0)
-            barrier_arrive(ring_barrier(out_full, at));
+        barrier_arrive(ring_barrier(out_full, at));
         compute_rest(*walk.item, first, count, p);
     }
 }
@@ -229,8 +225,8 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_OF_SM)
     const uint32_t warp = threadIdx.x / WARP;
     if (threadIdx.x == 0) {
         ring_init(shared_address(shared.in_ring.full), BUFFERS, 1);
-        ring_init(shared_address(shared.in_ring.empty), BUFFERS, COMPUTE_WARPS);
-        ring_init(shared_address(shared.out_ring.full), BUFFERS, COMPUTE_WARPS);
+        ring_init(shared_address(shared.in_ring.empty), BUFFERS, COMPUTE_THREADS);
+        ring_init(shared_address(shared.out_ring.full), BUFFERS, COMPUTE_THREADS);
         ring_init(shared_address(shared.out_ring.empty), BUFFERS, 1);
         barrier_init_done();
     }
