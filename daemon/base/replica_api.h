@@ -21,10 +21,6 @@ struct replica_room {
     uint32_t sequences;      /* more of them that would start at once */
     uint64_t kv_tokens;      /* positions that free blocks, and such as may be had, would hold */
     uint64_t prefill_tokens; /* that may be added before prompts would queue up there */
-    /* The last there whose prompt is to be read: whose turn is before its own, at the same priority,
-     * is read before it, however much there is. 0: there is none, or it is nobody's turn. */
-    uint64_t last_turn;
-    int32_t last_priority;
     uint32_t waiting;        /* there that wait for a place, but for those that gave way */
     uint32_t gave_way;       /* there, to higher priorities: they do so once */
     uint64_t wait_us;        /* predicted time until a sequence sent now begins */

@@ -283,23 +283,12 @@ static void dispatch_jobs(struct server *server, time_us now_us)
     note_pace(&jobs->wait_us, &jobs->left_us, sent, now_us);
 }
 
-/* Its turn is before that of some prompt that waits there to be read: that waits behind it. */
-static bool is_read_before(const struct seq *seq, const struct replica_room *room)
-{
-    return seq->priority == room->last_priority && seq->share->turn.used < room->last_turn;
-}
-
 static bool send_where_room(struct server *server, struct replica_room *rooms, struct seq *seq,
                             time_us now_us)
 {
     struct replica_common common = common_of(model_reload_replicas(server, seq->request), seq);
-    struct replica_room seen[SERVER_REPLICAS_MAX];
-    const uint32_t count = seq->request->model->replica_count;
-    for (uint32_t i = 0; i < count; i++) {
-        seen[i] = rooms[i];
-        seen[i].prefill_tokens += is_read_before(seq, &rooms[i]);
-    }
-    uint32_t pick = replica_select(seen, count, seq->prompt_len, &common);
+    uint32_t pick =
+        replica_select(rooms, seq->request->model->replica_count, seq->prompt_len, &common);
     return send_to(server, rooms, pick, seq, now_us);
 }
 

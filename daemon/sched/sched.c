@@ -389,33 +389,15 @@ static uint64_t kv_tokens(const struct sched *sched, time_us now_us)
     return tokens;
 }
 
-/* Of all whose prompts are to be read, the one that is read last; NULL: there is none. */
-static const struct seq *last_to_read(const struct sched *sched)
-{
-    const struct list *lists[] = {&sched->prefill, &sched->waiting};
-    const struct seq *last = NULL;
-    for (int i = 0; i < 2; i++) {
-        const struct seq *tail = container_of(lists[i]->prev, struct seq, run_link);
-        if (!list_empty(lists[i]) && (last == NULL || sched_is_read_before(last, tail)))
-            last = tail;
-    }
-    return last;
-}
-
 struct replica_room sched_room(const struct sched *sched, time_us now_us)
 {
     uint64_t backlog = sched_backlog(sched);
     /* What is promised: prompts that are here, and a block for each sequence that goes on. */
     uint64_t promised = backlog + (uint64_t)sched->slot_count * sched->kv.block_tokens;
-    uint64_t tokens = kv_tokens(sched, now_us), ahead = 2ull * sched->limits.tokens_max;
+    uint64_t tokens = kv_tokens(sched, now_us), ahead = sched_prompts_ahead(sched);
     struct replica_room room = {.ready = true};
     room.kv_tokens = tokens > promised ? tokens - promised : 0;
     room.prefill_tokens = ahead > backlog ? ahead - backlog : 0;
-    const struct seq *last = last_to_read(sched);
-    if (last != NULL) {
-        room.last_turn = last->turn;
-        room.last_priority = last->priority;
-    }
     if (sched->slots_free_count > sched->waiting_count)
         room.sequences = sched->slots_free_count - sched->waiting_count;
     room.gave_way = sched->gave_way_count;

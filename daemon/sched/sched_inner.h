@@ -294,6 +294,10 @@ struct sched_limit sched_limit(const struct sched *sched, const struct cost_work
 /* Where they alone last so long already: whether so many tokens more add little to them. */
 bool sched_chunk_is_sure(const struct sched *sched, const struct cost_work *work, uint32_t position,
                          uint32_t tokens);
+/* Prompt tokens that are to be here: of a few steps beside the decode rows that there are, so that
+ * one is planned while another runs. Whose turn comes later is behind them, whoever they are, so
+ * more would be a wait that the order of users does not know of. */
+uint64_t sched_prompts_ahead(const struct sched *sched);
 
 /* sched_plan.c */
 /* When the step behind the one that runs is to be planned at the earliest; 0 = now. */

@@ -13,6 +13,7 @@
 
 #define EVEN_US 40000.0     /* a step, where the first token takes all of ttft_target */
 #define TARGET_TOKENS 1024u /* of a prompt; longer ones have ttft_target for each so many */
+#define STEPS_AHEAD 3u      /* whose prompts are here */
 #define SURE_SHARE 0.25     /* of the decode rows' time, that the chunk may add that is sure */
 
 struct forecast {
@@ -139,6 +140,25 @@ struct sched_limit sched_limit(const struct sched *sched, const struct cost_work
     if (tokens == 0)
         return (struct sched_limit){target_us, tokens_max};
     return (struct sched_limit){target_us, even(sched, work->tokens, tokens)};
+}
+
+uint64_t sched_prompts_ahead(const struct sched *sched)
+{
+    const uint32_t stages = sched->limits.stages;
+    uint32_t tokens = sched->limits.tokens_max;
+    struct cost_work work = {.rows = 0};
+    list_each(link, &sched->decode)
+        cost_add_row(&work, container_of(link, struct seq, run_link)->num_computed, 1);
+    if (work.rows > 0 && sched->options.itl_target_us > 0 && cost_known(&sched->cost)) {
+        struct cost_work part = {.rows = work.rows / stages,
+                                 .tokens = work.tokens / stages,
+                                 .kv = work.kv / stages,
+                                 .pairs = work.pairs / stages};
+        double target_us = (double)sched->options.itl_target_us / stages;
+        tokens = cost_tokens(&sched->cost, &part, 0, tokens, target_us);
+        tokens = tokens > sched->chunk_min ? tokens : sched->chunk_min;
+    }
+    return (uint64_t)STEPS_AHEAD * tokens;
 }
 
 bool sched_chunk_is_sure(const struct sched *sched, const struct cost_work *work, uint32_t position,

@@ -187,8 +187,6 @@ struct replica_room worker_room(const struct worker *worker)
     room.sequences = (uint32_t)less(atomic_load(&shown->sequences), way);
     room.kv_tokens = less(atomic_load(&shown->kv_tokens), way_tokens);
     room.prefill_tokens = less(atomic_load(&shown->prefill_tokens), way_tokens);
-    room.last_turn = atomic_load(&shown->last_turn);
-    room.last_priority = atomic_load(&shown->last_priority);
     room.waiting = (uint32_t)(atomic_load(&shown->waiting) + way);
     room.gave_way = atomic_load(&shown->gave_way);
     room.wait_us = atomic_load(&shown->wait_us);

@@ -372,8 +372,6 @@ static void show_room(struct worker *worker, time_us now_us)
     atomic_store_explicit(&shown->gave_way, room.gave_way, memory_order_relaxed);
     atomic_store_explicit(&shown->kv_tokens, room.kv_tokens, memory_order_relaxed);
     atomic_store_explicit(&shown->prefill_tokens, room.prefill_tokens, memory_order_relaxed);
-    atomic_store_explicit(&shown->last_turn, room.last_turn, memory_order_relaxed);
-    atomic_store_explicit(&shown->last_priority, room.last_priority, memory_order_relaxed);
     atomic_store_explicit(&shown->wait_us, room.wait_us, memory_order_relaxed);
     atomic_store_explicit(&shown->token_ns, room.token_ns, memory_order_relaxed);
     atomic_store_explicit(&shown->copy_ns, room.copy_ns, memory_order_relaxed);

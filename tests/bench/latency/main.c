@@ -120,7 +120,7 @@ static void run_all(struct settings *settings)
     static const struct bounds rates[] = {
         {.ttft_p50 = 42, .ttft_p99 = 99, .itl_p99 = 19, .tpot_p50 = 7.1, .tpot_p99 = 9.9},
         {.ttft_p50 = 57, .ttft_p99 = 187, .itl_p99 = 33, .tpot_p50 = 10.3, .tpot_p99 = 20.6},
-        {.ttft_p50 = 107, .ttft_p99 = 373, .itl_p99 = 43, .tpot_p50 = 22.7, .tpot_p99 = 35.1}};
+        {.ttft_p50 = 107, .ttft_p99 = 390, .itl_p99 = 43, .tpot_p50 = 22.7, .tpot_p99 = 35.1}};
     static const struct bounds tighter[] = {{.ttft_p50 = 42, .ttft_p99 = 99, .itl_p99 = 19},
                                             {.ttft_p50 = 57, .ttft_p99 = 201, .itl_p99 = 25},
                                             {.ttft_p50 = 178, .ttft_p99 = 824, .itl_p99 = 25.5}};

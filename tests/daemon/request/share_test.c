@@ -263,22 +263,6 @@ START_TEST(among_connections_with_one_sequence_each_one_that_can_makes_way)
 }
 END_TEST
 
-/* As many prompts as are to wait there do: only who is read before one of them goes as well. */
-START_TEST(whose_turn_is_before_that_of_prompts_that_wait_there_goes)
-{
-    ask_many(&client, one, 1, 1);
-    world_step(&world, 1);
-    world.replica.room = 8;
-    world.replica.prompts_wait = true;
-    ask_many(&client, one, 2, 1);
-    world_turn(&world);
-    ck_assert_uint_eq(world.replica.count, 1);
-    world.replica.last_turn = UINT64_MAX;
-    world_turn(&world);
-    ck_assert_uint_eq(world.replica.count, 2);
-}
-END_TEST
-
 START_TEST(without_a_share_nobody_makes_way)
 {
     world_set(&world, "min-share", "0");
@@ -376,7 +360,6 @@ Suite *share_suite(void)
     tcase_add_test(tcase, a_full_replica_makes_way_for_a_user_that_has_nothing_there);
     tcase_add_test(tcase, a_full_replica_makes_way_for_a_connection_that_has_nothing_there);
     tcase_add_test(tcase, among_connections_with_one_sequence_each_one_that_can_makes_way);
-    tcase_add_test(tcase, whose_turn_is_before_that_of_prompts_that_wait_there_goes);
     tcase_add_test(tcase, without_a_share_nobody_makes_way);
     tcase_add_test(tcase, making_way_is_paid_for);
     tcase_add_loop_test(tcase, who_is_above_goes_where_others_give_way, 0, 3);

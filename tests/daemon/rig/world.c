@@ -27,8 +27,7 @@ static struct replica_room room(const struct replica *replica)
         .ready = true,
         .sequences = self->room > self->count ? self->room - self->count : 0,
         .kv_tokens = UINT32_MAX,
-        .prefill_tokens = self->prompts_wait ? 0 : UINT32_MAX,
-        .last_turn = self->last_turn,
+        .prefill_tokens = UINT32_MAX,
         .waiting =
             self->gives_way && self->count >= self->room ? self->count - self->room : UINT32_MAX,
         .empty = self->count == 0};

@@ -24,8 +24,6 @@ struct world_replica {
     uint32_t count;
     uint32_t room; /* sequences that it holds at most, */
     bool gives_way; /* but for one of a higher priority that comes */
-    bool prompts_wait; /* as many as may, the last of which has this turn */
-    uint64_t last_turn;
     uint32_t wakes;
     uint32_t cached;   /* blocks that it says it has of every prompt */
     uint64_t expected; /* that it was told of */

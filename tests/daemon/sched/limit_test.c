@@ -66,6 +66,22 @@ START_TEST(prompts_beside_decode_rows_are_cut_to_the_latency_target)
 }
 END_TEST
 
+/* What whoever comes later waits for, whatever its turn. */
+START_TEST(no_more_prompts_are_taken_than_three_steps_read)
+{
+    uint32_t first = open_rig(256, 256);
+    ck_assert_uint_eq(sched_room(&rig.sched, rig.now_us).prefill_tokens, 3 * 256);
+    rig.sched.options.itl_target_us = 60; /* 46 tokens a step, as above */
+    expect_about((uint32_t)sched_room(&rig.sched, rig.now_us).prefill_tokens, 3 * 46);
+    add(1, 40);
+    expect_about((uint32_t)sched_room(&rig.sched, rig.now_us).prefill_tokens, 3 * 46 - 40);
+    ck_assert_uint_gt(tokens_of(first), 0);
+    rig.sched.options.itl_target_us = 1; /* the decode rows alone last longer */
+    ck_assert_uint_eq(sched_room(&rig.sched, rig.now_us).prefill_tokens, 3 * rig.sched.chunk_min);
+    close_rig();
+}
+END_TEST
+
 START_TEST(a_prompt_that_is_in_time_is_read_in_shorter_steps)
 {
     uint32_t first = open_rig(256, 256);
@@ -252,6 +268,7 @@ Suite *limit_suite(void)
     Suite *suite = suite_create("limit");
     TCase *tcase = tcase_create("limit");
     tcase_add_test(tcase, prompts_beside_decode_rows_are_cut_to_the_latency_target);
+    tcase_add_test(tcase, no_more_prompts_are_taken_than_three_steps_read);
     tcase_add_test(tcase, a_prompt_that_is_in_time_is_read_in_shorter_steps);
     tcase_add_test(tcase, what_a_first_token_has_waited_counts);
     tcase_add_test(tcase, a_first_token_that_is_late_has_all_that_the_other_target_allows);
