@@ -152,6 +152,7 @@ struct seq {
     struct waiting_lane *lane;   /* and this connection; NULL once that is gone */
     bool top;                    /* taken while only lower priorities waited */
     uint32_t charged;            /* of out_count */
+    uint32_t expected;           /* tokens to come that its user's counter has already */
     uint64_t result_bytes;       /* counted in struct load from its sending to its release */
     struct deadline deadline;
     uint32_t sent_count; /* of out_count: already encoded into the connection's output */

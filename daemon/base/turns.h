@@ -55,8 +55,14 @@ void turns_weigh(struct turns *turns, struct turn *turn, uint32_t weight);
 /* NULL: nobody. */
 struct turn *turns_first(struct turns *turns);
 
+/* What so many tokens raise its counter by. */
+static inline uint64_t turn_cost(const struct turn *turn, uint64_t tokens)
+{
+    return tokens * TURN_TOKEN * TURN_WEIGHT / turn_weight(turn);
+}
+
 /* Tokens. */
 static inline void turn_charge(struct turn *turn, uint64_t used)
 {
-    turn->used += used * TURN_TOKEN * TURN_WEIGHT / turn_weight(turn);
+    turn->used += turn_cost(turn, used);
 }

@@ -225,6 +225,7 @@ static void come_back(struct server *server, struct seq *seq)
         return;
     }
     charge(server, seq);
+    waiting_settle(seq, seq->charged);
     server->load.running--;
     seq->request->user->load.running--;
     seq->request->model->running--;

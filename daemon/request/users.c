@@ -41,10 +41,11 @@ static void remember(struct user_debt *debts, uint64_t id, uint32_t model,
                      const struct waiting_user *waiting)
 {
     for (uint32_t level = 0; level < WAITING_LEVELS; level++) {
-        uint64_t used = waiting->shares[level].turn.used, key = debt_key(id, model, level);
+        const struct waiting_share *share = &waiting->shares[level];
+        uint64_t used = share->turn.used - share->credit, key = debt_key(id, model, level);
         struct user_debt *debt = debt_of(debts, key);
         if (used > 0 && (debt->id == key || used > debt->used))
-            *debt = (struct user_debt){.id = key, .used = used};
+            *debt = (struct user_debt){.id = key, .used = used, .mean_out = share->mean_out};
     }
 }
 
@@ -54,8 +55,10 @@ static void recall(struct user_debt *debts, uint64_t id, uint32_t model,
     for (uint32_t level = 0; level < WAITING_LEVELS; level++) {
         const uint64_t key = debt_key(id, model, level);
         const struct user_debt *debt = debt_of(debts, key);
-        if (debt->id == key)
-            waiting->shares[level].turn.used = debt->used;
+        if (debt->id != key)
+            continue;
+        waiting->shares[level].turn.used = debt->used;
+        waiting->shares[level].mean_out = debt->mean_out;
     }
 }
 

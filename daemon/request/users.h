@@ -55,9 +55,11 @@ struct user_figures {
     uint64_t requests, refusals, prompt_tokens, generated_tokens;
 };
 
-/* What somebody who has gone had used beyond its turn, of one priority. */
+/* What somebody who has gone had used beyond its turn, of one priority; and what its sequences
+ * generated on average, as in struct waiting_share. */
 struct user_debt {
     uint64_t id, used;
+    uint32_t mean_out;
 };
 
 struct users {

@@ -5,6 +5,9 @@
 
 #include "daemon/request/request.h"
 
+#define MEAN_UNIT 16 /* of a token */
+#define MEAN_OF 8    /* sequences, about, that a mean reaches back */
+
 void waiting_init(struct waiting *waiting)
 {
     memset(waiting, 0, sizeof(*waiting));
@@ -187,6 +190,15 @@ struct seq *waiting_highest(struct waiting *waiting)
 /* ---- what was used -----------------------------------------------------------------------------
  */
 
+/* Counters never fall: what was counted and did not come is let off what comes later. */
+static void count(struct waiting_share *share, uint64_t tokens)
+{
+    uint64_t cost = turn_cost(&share->turn, tokens);
+    uint64_t free = cost < share->credit ? cost : share->credit;
+    share->credit -= free;
+    share->turn.used += cost - free;
+}
+
 void waiting_charge(struct waiting *waiting, struct seq *seq, uint64_t tokens)
 {
     if (seq->low)
@@ -196,9 +208,35 @@ void waiting_charge(struct waiting *waiting, struct seq *seq, uint64_t tokens)
     if (seq->low || seq->top)
         waiting->level_used[level_of(seq->share)] += tokens;
     waiting->used += tokens;
-    turn_charge(&seq->share->turn, tokens);
+    uint32_t expected = tokens < seq->expected ? (uint32_t)tokens : seq->expected;
+    seq->expected -= expected;
+    count(seq->share, tokens - expected);
     if (seq->lane)
         turn_charge(&seq->lane->turn, tokens);
+}
+
+/* Counted for its user when it is taken, like its prompt: else a user of short prompts would be given hundreds
+ * of sequences in a turn, and then none until the others have had as much. */
+static void expect(struct seq *seq)
+{
+    uint32_t mean = seq->share->mean_out / MEAN_UNIT, most = seq->sampling.max_tokens;
+    if (seq->params.job != JOB_GENERATE)
+        return;
+    seq->expected = mean < most ? mean : most;
+    count(seq->share, seq->expected);
+}
+
+void waiting_settle(struct seq *seq, uint32_t generated)
+{
+    struct waiting_share *share = seq->share;
+    share->credit += turn_cost(&share->turn, seq->expected);
+    seq->expected = 0;
+    if (seq->params.job != JOB_GENERATE)
+        return;
+    if (share->mean_out == 0)
+        share->mean_out = generated * MEAN_UNIT;
+    else
+        share->mean_out += (uint32_t)(((int64_t)generated * MEAN_UNIT - share->mean_out) / MEAN_OF);
 }
 
 void waiting_take(struct waiting *waiting, struct seq *seq, uint64_t tokens)
@@ -212,4 +250,5 @@ void waiting_take(struct waiting *waiting, struct seq *seq, uint64_t tokens)
     turns_pass(&seq->share->lanes, tokens);
     waiting_remove(waiting, seq);
     waiting_charge(waiting, seq, tokens);
+    expect(seq);
 }

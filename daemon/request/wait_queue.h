@@ -27,6 +27,8 @@ struct waiting_share {
     struct turn turn;   /* among the users of the priority */
     struct turns lanes; /* waiting_lane.turn */
     struct waiting_user *user;
+    uint32_t mean_out; /* sixteenths of a token, that its last sequences generated on average */
+    uint64_t credit;   /* of what was expected and counted, and did not come: in turn.used's unit */
 };
 
 /* A user's part in all of them; struct user has one for each queue. */
@@ -81,6 +83,8 @@ void waiting_take(struct waiting *waiting, struct seq *seq, uint64_t tokens);
 void waiting_remove(struct waiting *waiting, struct seq *seq);
 /* It was taken, and has used more. */
 void waiting_charge(struct waiting *waiting, struct seq *seq, uint64_t tokens);
+/* It has ended, with so many tokens generated. */
+void waiting_settle(struct seq *seq, uint32_t generated);
 /* It waits on `aside` for something of its own, and has no turn; what is behind it has. Taken out as
  * others are. */
 void waiting_set_aside(struct waiting *waiting, struct seq *seq, struct list *aside);

@@ -142,6 +142,18 @@ struct sched_limit sched_limit(const struct sched *sched, const struct cost_work
     return (struct sched_limit){target_us, even(sched, work->tokens, tokens)};
 }
 
+/* Some decode, or will once their prompts are read: so no step is long. */
+static bool some_decode(const struct sched *sched)
+{
+    bool some = !list_empty(&sched->decode);
+    list_each(link, &sched->prefill)
+    {
+        const struct seq *seq = container_of(link, struct seq, run_link);
+        some = some || (seq->params.job == JOB_GENERATE && seq->sampling.max_tokens > 1);
+    }
+    return some;
+}
+
 uint64_t sched_prompts_ahead(const struct sched *sched)
 {
     const uint32_t stages = sched->limits.stages;
@@ -149,7 +161,7 @@ uint64_t sched_prompts_ahead(const struct sched *sched)
     struct cost_work work = {.rows = 0};
     list_each(link, &sched->decode)
         cost_add_row(&work, container_of(link, struct seq, run_link)->num_computed, 1);
-    if (work.rows > 0 && sched->options.itl_target_us > 0 && cost_known(&sched->cost)) {
+    if (some_decode(sched) && sched->options.itl_target_us > 0 && cost_known(&sched->cost)) {
         struct cost_work part = {.rows = work.rows / stages,
                                  .tokens = work.tokens / stages,
                                  .kv = work.kv / stages,

@@ -56,7 +56,7 @@ static void each(struct shares *shares, void (*look)(struct shares *shares, cons
 
 /* ---- the books against the server's counters ---------------------------------------------------
  *
- * A counter is what was charged, but for one thing: who begins to wait starts at the floor of those
+ * A counter is what was charged, of a user without what it has credit for, but for one thing: who begins to wait starts at the floor of those
  * that it waits among, if that is more. A floor never falls, so a counter that is ahead of the
  * books lies between the floor of when they were last compared and the present one. And nobody
  * begins below all those who waited then and wait now: the floor is not below the least of these.
@@ -93,16 +93,18 @@ static void look_at(struct shares *shares, const struct user *user, const struct
     for (uint32_t i = 0; i < WAITING_LEVELS; i++) {
         const struct turn *turn = turn_of(user, session, i);
         uint64_t used = turn->used;
+        watch->credit[i] = user ? user->waiting.shares[i].credit : 0;
+        uint64_t net = used - watch->credit[i];
         watch->stays[i] = watch->waits[i] && turn->waits && turn->number == watch->number[i];
-        if (used == watch->used[i])
+        if (net == watch->used[i])
             continue;
-        bool raised = used > watch->used[i] && used >= last_floor(shares, session, i) &&
+        bool raised = net > watch->used[i] && used >= last_floor(shares, session, i) &&
                       used <= floor_of(shares, session, i);
         if (!raised && !(fresh && user)) /* what a user owes is remembered while it is away */
             WRONG("%s %" PRIu64 " has used %" PRIu64
                   " tokens of priority %u by its counter, %" PRIu64 " by the books",
-                  user ? "user" : "connection", who / 2, used, i, watch->used[i]);
-        watch->used[i] = used;
+                  user ? "user" : "connection", who / 2, net, i, watch->used[i]);
+        watch->used[i] = net;
     }
 }
 
@@ -132,9 +134,10 @@ static void look_at_newcomer(struct shares *shares, const struct user *user,
         if (watch->waits[i] || !turn_of(user, session, i)->waits)
             continue;
         uint64_t least = least_waiting(shares, watch->user, i);
-        if (watch->used[i] < least)
+        uint64_t used = turn_of(user, session, i)->used;
+        if (used < least)
             WRONG("somebody begins to wait at %" PRIu64 " where all others had used %" PRIu64,
-                  watch->used[i], least);
+                  used, least);
     }
 }
 
@@ -208,8 +211,11 @@ static void charge(struct shares *shares, const struct shares_due *due)
                                 TURN_WEIGHT};
     for (int i = 0; i < 2; i++) {
         struct shares_watch *watch = names[i] ? find(shares, names[i]) : NULL;
+        uint64_t tokens = i == 0 ? due->counted : due->tokens;
         if (watch)
-            watch->used[due->level] += due->tokens * TURN_TOKEN * TURN_WEIGHT / weights[i];
+            watch->used[due->level] += tokens * TURN_TOKEN * TURN_WEIGHT / weights[i];
+        if (watch && i == 0)
+            watch->used[due->level] -= due->let_off * TURN_TOKEN * TURN_WEIGHT / weights[i];
     }
     shares->used += due->tokens;
     shares->low_used += due->low ? due->tokens * (100 - share) : 0;
@@ -224,7 +230,8 @@ static struct shares_due due_of(const struct seq *seq, uint64_t tokens)
                                .level = level_of(seq),
                                .low = seq->low,
                                .top = seq->top,
-                               .tokens = tokens};
+                               .tokens = tokens,
+                               .counted = tokens};
 }
 
 /* What the server will hear of in this turn: nothing else happens while it lasts. An end is heard
@@ -242,7 +249,11 @@ static void foresee(struct shares *shares, const struct seq *seq)
         return;
     }
     uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
-    shares->due[shares->due_count++] = due_of(seq, count - seq->charged);
+    uint32_t came = count - seq->charged, expected = came < seq->expected ? came : seq->expected;
+    struct shares_due due = due_of(seq, came);
+    due.counted = came - expected; /* the rest was, when it was sent */
+    due.let_off = flags & COMPLETION_ENDED ? seq->expected - expected : 0;
+    shares->due[shares->due_count++] = due;
 }
 
 static void settle(struct shares *shares)
@@ -345,25 +356,31 @@ static void check_level(struct shares *shares, const struct replica *replica, co
         WRONG("a sequence of priority %u is taken for another class than it is of", level);
 }
 
+/* Its counter, as it was at the last look. */
+static uint64_t counter(const struct shares_watch *watch, uint32_t level)
+{
+    return watch->used[level] + watch->credit[level];
+}
+
 static void check_users(struct shares *shares, const struct seq *seq)
 {
     const struct request *request = seq->request;
     uint32_t level = level_of(seq);
-    uint64_t used = find(shares, user_name(request->user->id))->used[level];
-    uint64_t conn_used = find(shares, sink_name(request->sink->number))->used[level];
+    uint64_t used = counter(find(shares, user_name(request->user->id)), level);
+    uint64_t conn_used = counter(find(shares, sink_name(request->sink->number)), level);
     for (uint32_t i = 0; i < USER_BUCKETS; i++)
         list_each(link, &shares->server->users.buckets[i])
         {
             const struct user *user = container_of(link, struct user, bucket_link);
             if (turn_of(user, NULL, level)->waits &&
-                find(shares, user_name(user->id))->used[level] < used)
+                counter(find(shares, user_name(user->id)), level) < used)
                 WRONG("user %" PRIu64 " is passed over", user->id);
         }
     list_each(link, &shares->server->conns.conns)
     {
         const struct session *session = container_of(link, struct session, conn.conn_link);
         if (session->sink.user == request->user && turn_of(NULL, session, level)->waits &&
-            find(shares, sink_name(session->sink.number))->used[level] < conn_used)
+            counter(find(shares, sink_name(session->sink.number)), level) < conn_used)
             WRONG("connection %" PRIu64 " is passed over", session->sink.number);
     }
 }
@@ -444,6 +461,9 @@ static void send(struct replica *replica, struct seq *seq)
         check_users(shares, seq);
         struct shares_due due =
             due_of(seq, to_charge(shares, replica, seq) + (seq->owed ? loss(shares, seq) : 0));
+        charge(shares, &due);
+        due = (struct shares_due){.user = seq->user_id, .level = level_of(seq)};
+        due.counted = seq->expected;
         charge(shares, &due);
         compare(shares);
     }

@@ -23,7 +23,8 @@
 /* A user or a connection. */
 struct shares_watch {
     uint64_t who;                   /* 0: nobody */
-    uint64_t used[WAITING_LEVELS];  /* by our books */
+    uint64_t used[WAITING_LEVELS];  /* by our books, less a user's credit */
+    uint64_t credit[WAITING_LEVELS]; /* of a user, at the last look */
     uint64_t floor[WAITING_LEVELS]; /* a user's: where its connections start at least */
     uint64_t user;                  /* a connection's; 0: it is a user */
     uint64_t key[WAITING_LEVELS], number[WAITING_LEVELS]; /* of its turn, at the last look */
@@ -37,6 +38,7 @@ struct shares_due {
     uint32_t level;
     bool low, top;
     uint64_t tokens;
+    uint64_t counted, let_off; /* for the user: with what is expected, and less what did not come */
 };
 
 struct shares {

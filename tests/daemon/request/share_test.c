@@ -180,6 +180,36 @@ START_TEST(who_goes_and_comes_back_still_owes_what_it_used)
 }
 END_TEST
 
+/* Two tokens and 38 to come beside 39 and one: what is to come counts when a turn is taken, by what
+ * came before. (That what then does not come is let off, the simulation's books look at.) */
+START_TEST(what_a_sequence_will_generate_counts_when_it_goes)
+{
+    struct ask long_out = one, long_in = one;
+    uint64_t sent, of_first = 0;
+    long_out.length = 2;
+    long_out.max_tokens = 38;
+    long_in.length = 39;
+    long_in.max_tokens = 1;
+    world.replica.room = 2;
+    ask_many(&client, long_out, 1, 1);
+    ask_many(&other, long_in, 1, 1);
+    while (done_count(&client) == 0)
+        world_step(&world, 8);
+    world.replica.room = 0;
+    ask_many(&client, long_out, 2, 30);
+    ask_many(&other, long_in, 2, 30);
+    world_turn(&world);
+    sent = world.replica.sent_total;
+    world.replica.room = 20;
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.sent_total, sent + 20);
+    for (uint64_t i = sent; i < sent + 20; i++)
+        of_first += world.replica.first_user[i] == 1000;
+    ck_assert_uint_ge(of_first, 9);
+    ck_assert_uint_le(of_first, 11);
+}
+END_TEST
+
 /* The replica is full of the first client's, which go on for long. */
 static void fill(uint32_t slots)
 {
@@ -357,6 +387,7 @@ Suite *share_suite(void)
     tcase_add_test(tcase, a_flood_of_the_highest_priority_leaves_others_their_share);
     tcase_add_test(tcase, a_second_connection_is_not_behind_what_the_first_has_asked_for);
     tcase_add_test(tcase, who_goes_and_comes_back_still_owes_what_it_used);
+    tcase_add_test(tcase, what_a_sequence_will_generate_counts_when_it_goes);
     tcase_add_test(tcase, a_full_replica_makes_way_for_a_user_that_has_nothing_there);
     tcase_add_test(tcase, a_full_replica_makes_way_for_a_connection_that_has_nothing_there);
     tcase_add_test(tcase, among_connections_with_one_sequence_each_one_that_can_makes_way);
