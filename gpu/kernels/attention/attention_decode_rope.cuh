@@ -3,6 +3,8 @@
 #pragma once
 
 #include "gpu/kernels/attention/attention_decode_throughput.cuh"
+#include "gpu/kernels/attention/attention_math_eight.cuh"
+#include "gpu/kernels/attention/rope.cuh"
 #include "gpu/kernels/attention/rope.h"
 
 namespace HALF
@@ -11,8 +13,16 @@ namespace HALF
 #define ROPED_WARPS (DECODE_WARPS + 1)
 #define ROPED_QUERIES 8 /* of a block at most */
 
-template <int HD> struct roped_shared {
-    char stage[DECODE_WARPS][4][PIECE * HD * 2]; /* keys, then values, of both pieces */
+/* EIGHT: keys and values are e4m3, a piece's scales behind its elements (struct kv_layer). */
+template <int HD, bool EIGHT> struct roped_shape {
+    static const uint32_t element = EIGHT ? 1 : 2;
+    static const uint32_t position = HD * element + (EIGHT ? sizeof(float) : 0);
+    static const uint32_t piece = PIECE * position;
+};
+
+template <int HD, bool EIGHT> struct roped_shared {
+    /* keys, then values, of both pieces */
+    char stage[DECODE_WARPS][4][roped_shape<HD, EIGHT>::piece];
     float4 merge[ROPED_WARPS][ROPED_QUERIES][HD / 4];
     float2 stat[ROPED_WARPS][ROPED_QUERIES];
     uint64_t full[DECODE_WARPS];
@@ -33,7 +43,8 @@ struct roped_task {
 };
 
 /* What lane (g, t), g = lane / 4, has of the warp's keys and values; a chunk is eight dimensions.
- * Zeros where a position is unseen, or the token's own. */
+ * Zeros where a position is unseen, or the token's own. Of e4m3 the elements alone, in half
+ * precision, which holds them all: scales are for the scores and the weights. */
 template <int HD> struct roped_lane {
     uint4 k[4][HD / 32]; /* chunks 4 j + t of key 8 i + g */
     /* Left operands of O^T = V^T P^T of both pieces: row tile m has of lane g dimension m of chunks
@@ -99,22 +110,40 @@ __device__ __forceinline__ uint32_t value_word(const uint4 (&chunks)[HD / 64], i
                     : word_of(chunks[half % (HD / 64)], m / 2);
 }
 
+/* Eight elements in half precision. */
+__device__ __forceinline__ uint4 roped_halves(const uint2 &words)
+{
+    return make_uint4(eight_halves(words.x, 0), eight_halves(words.x, 1),
+                      eight_halves(words.y, 0), eight_halves(words.y, 1));
+}
+
+/* A chunk of a position that is in shared memory: of `from`, the first of two pieces. */
+template <int HD, bool EIGHT>
+__device__ __forceinline__ uint4 roped_chunk(uint32_t from, uint32_t position, uint32_t chunk)
+{
+    if constexpr (!EIGHT)
+        return load_shared(from + position * (HD * 2) + chunk * 16);
+    from += position / PIECE * roped_shape<HD, EIGHT>::piece + position % PIECE * HD;
+    return roped_halves(load_shared_two(from + chunk * 8));
+}
+
 /* Whole warp: asks for the keys and values of its positions. Lanes 0 and 1 look up where a piece
  * lies, lane 0 issues for all: racecheck takes every bulk copy of a warp for its first lane's.
  * Returns where the token's own key belongs. */
-template <int HD>
-__device__ __forceinline__ char *roped_fetch(roped_shared<HD> &shared, const roped_task &task,
-                                             const attention_args &a,
+template <int HD, bool EIGHT>
+__device__ __forceinline__ char *roped_fetch(roped_shared<HD, EIGHT> &shared,
+                                             const roped_task &task, const attention_args &a,
                                              const struct batch_group &group, uint32_t block_shift)
 {
-    const uint32_t piece = PIECE * HD * 2;
+    const uint32_t piece = roped_shape<HD, EIGHT>::piece;
     const attention_row &row = task.item.row;
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     uint32_t at = task.position + lane * PIECE, full = shared_address(&shared.full[warp]);
     unsigned long long place = 0, keys[2];
     if (lane < 2 && at <= row.last && at + PIECE > row.first)
         place = reinterpret_cast<unsigned long long>(
-            attention_place(group, row.table, block_shift, at, task.item.head, a.kv.k, HD * 2));
+            attention_place(group, row.table, block_shift, at, task.item.head, a.kv.k,
+                            roped_shape<HD, EIGHT>::position));
 #pragma unroll
     for (int c = 0; c < 2; c++)
         keys[c] = __shfl_sync(FULL_MASK, place, c);
@@ -137,12 +166,13 @@ __device__ __forceinline__ char *roped_fetch(roped_shared<HD> &shared, const rop
     }
     __syncwarp();
     return reinterpret_cast<char *>(task.own < PIECE ? keys[0] : keys[1]) +
-           task.own % PIECE * (HD * 2);
+           task.own % PIECE * (HD * roped_shape<HD, EIGHT>::element);
 }
 
 /* Keys that have come, to registers. */
-template <int HD>
-__device__ __forceinline__ void roped_keys(roped_lane<HD> &mine, const roped_shared<HD> &shared,
+template <int HD, bool EIGHT>
+__device__ __forceinline__ void roped_keys(roped_lane<HD> &mine,
+                                           const roped_shared<HD, EIGHT> &shared,
                                            const roped_task &task)
 {
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
@@ -156,14 +186,15 @@ __device__ __forceinline__ void roped_keys(roped_lane<HD> &mine, const roped_sha
         bool seen = task.real && at >= first && at < last;
 #pragma unroll
         for (int j = 0; j < HD / 32; j++)
-            mine.k[i][j] = seen ? load_shared(from + key * (HD * 2) + (4 * j + t) * 16)
+            mine.k[i][j] = seen ? roped_chunk<HD, EIGHT>(from, key, 4 * j + t)
                                 : make_uint4(0, 0, 0, 0);
     }
 }
 
 /* And values, behind them. */
-template <int HD>
-__device__ __forceinline__ void roped_values(roped_lane<HD> &mine, const roped_shared<HD> &shared,
+template <int HD, bool EIGHT>
+__device__ __forceinline__ void roped_values(roped_lane<HD> &mine,
+                                             const roped_shared<HD, EIGHT> &shared,
                                              const roped_task &task)
 {
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
@@ -178,7 +209,7 @@ __device__ __forceinline__ void roped_values(roped_lane<HD> &mine, const roped_s
             bool seen = task.real && at >= first && at < last;
 #pragma unroll
             for (int j = 0; j < HD / 64; j++)
-                value[i][j] = seen ? load_shared(from + key * (HD * 2) + (8 * j + g) * 16)
+                value[i][j] = seen ? roped_chunk<HD, EIGHT>(from, key, 8 * j + g)
                                    : make_uint4(0, 0, 0, 0);
         }
 #pragma unroll
@@ -236,6 +267,28 @@ __device__ __forceinline__ void roped_ask(roped_token<HD> &token, const roped_ta
     for (int j = 0; j < HD / 64; j++)
         token.value[j] =
             roped_read(value + (8 * j + g) * 8, task.real && task.owns && t == task.own % 8 / 2);
+}
+
+template <int HD>
+__device__ __forceinline__ void roped_norm(rope_pairs (&x)[HD / 64], const rope_args &rope,
+                                           const void *weight)
+{
+    uint32_t t = threadIdx.x % 4;
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < HD / 64; j++) {
+        float part = rope_squares(x[j]);
+        part += __shfl_xor_sync(FULL_MASK, part, 1);
+        part += __shfl_xor_sync(FULL_MASK, part, 2);
+        squares += part;
+    }
+    float scale = rope_scale(squares, HD, rope.eps);
+#pragma unroll
+    for (int j = 0; j < HD / 64; j++) {
+        uint32_t i = (4 * j + t) * 8; /* whole chunks: no end is near */
+        rope_norm(x[j], scale, load_float8(weight, i, SIZE_MAX, rope.norm_dtype),
+                  load_float8(weight, HD / 2 + i, SIZE_MAX, rope.norm_dtype), rope.norm_offset);
+    }
 }
 
 #endif

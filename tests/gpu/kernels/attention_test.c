@@ -80,6 +80,9 @@ static const struct attention_case cases[] = {
     {4, 2, 256, 32, 300, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false, true},
     {16, 2, 64, 32, 128, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false, true},
     {6, 2, 128, 64, 300, DTYPE_F16, FORMAT_E4M3, true, 1, 2e-2, 0, false, true},
+    {4, 4, 128, 32, 40, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, true, false},
+    {8, 1, 64, 16, 300, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false, true},
+    {8, 2, 128, 16, 0, DTYPE_F16, FORMAT_E4M3, false, 1.2f, 2e-2, 0, true, false},
 };
 #define K_SCALE 0.004f
 #define V_SCALE 0.003f

@@ -1,6 +1,7 @@
 #include "tests/gpu/kernels/scene.h"
 
 #define SLAB_BLOCKS 3u
+#define SPARE_BLOCKS 5 /* that no table names */
 
 static void upload(const void *device, const void *from, size_t bytes)
 {
@@ -10,7 +11,7 @@ static void upload(const void *device, const void *from, size_t bytes)
 static void make_group(struct scene *scene, struct batch_group *group, uint32_t window)
 {
     uint32_t blocks_max = (scene->length_max + scene->block_tokens - 1) / scene->block_tokens;
-    uint32_t total = scene->slots * blocks_max + 5;
+    uint32_t total = scene->slots * blocks_max + SPARE_BLOCKS;
     uint32_t slab_blocks = rig_apart() ? 1 : SLAB_BLOCKS;
     uint32_t slabs = (total + slab_blocks - 1) / slab_blocks, *numbers = malloc(total * 4);
     size_t block_bytes = scene->layers * 2 * kv_bytes(scene->kv_format, scene->kv_heads,
@@ -133,6 +134,22 @@ void scene_step(struct scene *scene)
 void scene_slots(struct scene *scene)
 {
     rig_read(scene->slot, scene->batch.slots, scene->slots * sizeof *scene->slot);
+}
+
+void *scene_cache(const struct scene *scene, uint32_t group, size_t *ret_bytes)
+{
+    const struct batch_group *from = &scene->batch.groups[group];
+    uint32_t total = scene->slots * from->blocks_max + SPARE_BLOCKS;
+    uint32_t slabs = (total + from->slab_blocks - 1) / from->slab_blocks;
+    size_t each = from->slab_blocks * from->block_bytes;
+    char *out = malloc(slabs * each);
+    for (uint32_t i = 0; i < slabs; i++) {
+        void *slab;
+        rig_read(&slab, (const void *const *)from->slabs + i, sizeof slab);
+        rig_read(out + i * each, slab, each);
+    }
+    *ret_bytes = slabs * each;
+    return out;
 }
 
 struct kv_layer scene_layer(const struct scene *scene, uint32_t group, uint32_t layer)

@@ -38,4 +38,7 @@ void scene_row(struct scene *scene, uint32_t slot, uint32_t position, uint32_t q
 void scene_step(struct scene *scene);
 void scene_slots(struct scene *scene); /* device to host */
 
+/* All that a group's blocks hold, by malloc. */
+void *scene_cache(const struct scene *scene, uint32_t group, size_t *ret_bytes);
+
 struct kv_layer scene_layer(const struct scene *scene, uint32_t group, uint32_t layer);
