@@ -310,12 +310,12 @@ static void take_turn(struct event_loop *loop)
     sd_watchdog_turn(loop, now_us);
     if (sleeper_turn(&loop->sleeper, now_us))
         event_loop_touch(loop);
+    if (control & COMPLETION_FAILED) /* before the reloader lets go of a version that has ended */
+        device_failed(loop, now_us);
     if (reloader_turn(&loop->reloader, now_us))
         event_loop_touch(loop);
     if (control & COMPLETION_TRACE)
         trace_file_turn(&loop->trace_file);
-    if (control & COMPLETION_FAILED)
-        device_failed(loop, now_us);
     advance(loop, now_us);
     arm(loop, now_us);
 }

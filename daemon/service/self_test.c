@@ -19,12 +19,31 @@ static void refuse(struct self_test *probe, const struct error *error)
     probe->state = SELF_TEST_REFUSED;
 }
 
+/* Whoever may cancels others' requests, this one, too: that says nothing of the model. */
+static bool is_answer(struct self_test *probe, const struct frame *frame)
+{
+    struct message_done done;
+    struct error error;
+    if (frame->type == FRAME_PROGRAMS)
+        return true;
+    if (message_decode_done(frame, &done, &error) < 0) {
+        refuse(probe, &error);
+        return false;
+    }
+    if (done.finish == FINISH_STOP || done.finish == FINISH_LENGTH)
+        return true;
+    error_set(&error, done.finish == FINISH_CANCELLED ? ERR_BUSY : ERR_DEADLINE, "it was %s",
+              done.finish == FINISH_CANCELLED ? "cancelled" : "not answered in time");
+    refuse(probe, &error);
+    return false;
+}
+
 static void take_frame(struct self_test *probe, const struct frame *frame)
 {
     struct message_error message;
     struct error error;
     if (frame->type == FRAME_DONE || frame->type == FRAME_PROGRAMS) {
-        if (--probe->waits == 0 && probe->state == SELF_TEST_ASKED)
+        if (is_answer(probe, frame) && --probe->waits == 0 && probe->state == SELF_TEST_ASKED)
             probe->state = SELF_TEST_ANSWERED;
     } else if (frame->type == FRAME_ERROR) {
         int rc = message_decode_error(frame, &message, &error);

@@ -283,8 +283,9 @@ static void tend_keeper(struct sleeper_model *of)
     if (!of->keeps || of->act != SLEEPER_NONE || sleeper->server->phase != SERVER_READY ||
         model->sleep.state != MODEL_AWAKE || count_of(of, WORKER_READY) != model->replica_count)
         return;
-    /* A version before this one may still be on its way to host memory: the turn at its end comes. */
-    if (keeper_busy(&of->keeper))
+    /* A version before this one is there, whose place in host memory this one's weights want; it
+     * may still be on its way there. The turn at its end comes. */
+    if (model_reload_on(sleeper->server, model) || keeper_busy(&of->keeper))
         return;
     _Static_assert(KEEPER_REPLICAS_MAX >= SERVER_REPLICAS_MAX, "all of a model's find room");
     of->keeps = false;

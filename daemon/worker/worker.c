@@ -75,10 +75,10 @@ void worker_destroy(struct worker *worker)
     sched_destroy(&worker->sched);
     mailbox_destroy(&worker->in);
     mailbox_destroy(&worker->cancels);
-    /* Last: the device writes to it until it is closed, and one that failed at any time; not one
-     * that had no room for the model and gave all of it back. */
+    /* Last: the device writes to it until it is closed, and one that failed at any time; not where
+     * the model was not loaded for what is no fault of the device. */
     const int code = worker_state(worker) == WORKER_FAILED ? worker->failure.code : 0;
-    if (worker->wake_fd >= 0 && (code == 0 || code == ERR_DEVICE_MEMORY || code == ERR_NO_MEMORY))
+    if (worker->wake_fd >= 0 && code != ERR_DEVICE)
         close(worker->wake_fd);
     free(worker);
 }

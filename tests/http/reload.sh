@@ -171,6 +171,26 @@ cp deploy/demo-model/model.safetensors "$scratch/kept/model.safetensors"
 check "it wakes as what was loaded" "$(native)" "$three"
 stop
 
+# Where host memory has room for one version, the new one's weights go there once the old one is gone.
+in_host() { # COUNT: so often a model's weights went there
+    for _ in $(seq 200); do
+        [ "$(grep -c ' has its weights in host memory' "$scratch/log")" = "$1" ] && return
+        sleep 0.05
+    done
+    check "weights go to host memory, time $1" "$(grep 'host memory' "$scratch/log" | tail -1)" yes
+}
+two_models() { start --model demo=deploy/demo-model --model tiny=synthetic:tiny --host-memory "$1"; }
+two_models 1GiB
+in_host 2
+kept=$(figure 'memory_bytes{kind="kept_pinned"}')
+stop
+two_models $((kept + (1 << 20)))
+in_host 2
+"$sluice" reload demo "$scratch/two" > /dev/null
+in_host 3
+check "of both versions one is there" "$(figure 'memory_bytes{kind="kept_pinned"}')" "$kept"
+stop
+
 # A call of the device that fails while it loads: the first one that the start does not come to.
 faulty() { # CALL ERROR: starts
     for nth in 3 30 50 80; do

@@ -1,6 +1,7 @@
 /* Requests that end before they are done: cancelled, late, or given up by a client that goes. */
 #include <string.h>
 
+#include "daemon/service/self_test.h"
 #include "tests/daemon/daemon_suites.h"
 #include "tests/daemon/request/server_rig.h"
 
@@ -46,6 +47,30 @@ START_TEST(a_cancel_that_crosses_the_end_is_waited_for)
     world_turn(&world);
     ck_assert_int_eq(next_finish(&client), FINISH_STOP);
     ck_assert_uint_eq(world.server.live_requests, 0);
+}
+END_TEST
+
+/* An admin can, by its number: then nothing was seen to work. */
+START_TEST(a_self_test_that_is_cancelled_was_not_answered)
+{
+    static struct self_test probe;
+    struct client root;
+    char head[64];
+    client_open(&world, &root, 0);
+    self_test_ask(&probe, &world.server, world.now_us);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.count, 1);
+    snprintf(head, sizeof(head), "{\"request\":%llu}",
+             (unsigned long long)world.replica.held[0]->request->id);
+    if (_i == 1)
+        client_control(&root, FRAME_CANCEL, 5, head);
+    for (int i = 0; i < 3; i++)
+        world_step(&world, 1);
+    ck_assert_int_eq(probe.state, _i == 1 ? SELF_TEST_REFUSED : SELF_TEST_ANSWERED);
+    ck_assert(_i == 0 || probe.error.code == ERR_BUSY); /* so it is asked again */
+    self_test_close(&probe, world.now_us);
+    world_turn(&world);
+    client_free(&root);
 }
 END_TEST
 
@@ -256,6 +281,7 @@ Suite *cancel_suite(void)
     tcase_add_test(tcase, waiting_work_is_cancelled_at_once);
     tcase_add_test(tcase, running_work_is_cancelled_through_its_replica);
     tcase_add_test(tcase, a_cancel_that_crosses_the_end_is_waited_for);
+    tcase_add_loop_test(tcase, a_self_test_that_is_cancelled_was_not_answered, 0, 2);
     tcase_add_test(tcase, a_request_is_cancelled_by_number_from_another_connection_of_its_user);
     tcase_add_test(tcase, another_users_request_cannot_be_cancelled);
     tcase_add_test(tcase, draining_is_for_admins);

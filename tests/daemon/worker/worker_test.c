@@ -1,5 +1,6 @@
 #include "daemon/worker/worker.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -356,8 +357,17 @@ START_TEST(what_is_idle_goes_to_host_memory_and_then_the_worker_waits_for_ever)
 }
 END_TEST
 
+static int descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 256; fd++)
+        count += fcntl(fd, F_GETFD) != -1;
+    return count;
+}
+
 START_TEST(a_model_that_does_not_load_is_told)
 {
+    int before = descriptors();
     open_worker(false);
     fake_knobs(engine)->dead = true;
     ck_assert_int_lt(worker_open(worker), 0);
@@ -366,6 +376,7 @@ START_TEST(a_model_that_does_not_load_is_told)
     ck_assert_int_eq(worker_failure(worker)->code, ERR_BAD_MODEL);
     ck_assert(!worker_room(worker).ready);
     close_worker();
+    ck_assert_int_eq(descriptors(), before); /* the next may be tried for ever */
 }
 END_TEST
 
