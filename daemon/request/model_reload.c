@@ -89,6 +89,26 @@ const char *model_reload_word(const struct server *server, const struct served_m
     return model->version.refusal.code ? "failed" : "none";
 }
 
+const char *model_reload_differs(const struct gpu_model *was, const struct gpu_model *is)
+{
+    if (was->vocab != is->vocab || was->hidden != is->hidden || was->layers != is->layers ||
+        was->block_tokens != is->block_tokens || was->context_max != is->context_max ||
+        was->kv_token_bytes != is->kv_token_bytes || was->group_count != is->group_count)
+        return "its shape (config.json)";
+    if (strcmp(was->arch, is->arch) != 0)
+        return "its architecture";
+    if (strcmp(was->dtype, is->dtype) != 0 || strcmp(was->kv_dtype, is->kv_dtype) != 0 ||
+        was->invariant != is->invariant)
+        return "what it is computed in (dtype = says what to compute in)";
+    if (was->eos_count != is->eos_count || was->bos != is->bos ||
+        memcmp(was->eos, is->eos, was->eos_count * sizeof(*was->eos)) != 0)
+        return "its end tokens";
+    if (memcmp(&was->sampler, &is->sampler, sizeof(is->sampler)) != 0 ||
+        was->max_tokens != is->max_tokens)
+        return "the defaults of generation_config.json";
+    return NULL;
+}
+
 /* ---- which version -----------------------------------------------------------------------------
  */
 

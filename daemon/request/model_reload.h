@@ -69,6 +69,9 @@ int model_reload_ask(struct server *server, struct served_model *model, const ch
 /* "none", "loading", "testing", "retiring" (the new one serves, and the old one has something to
  * end), "ending" (what was refused is taken down) or "failed" (the last one did not take over). */
 const char *model_reload_word(const struct server *server, const struct served_model *model);
+/* What of two that are loaded differs and may not, in words, where one is to serve in the other's
+ * place: a version behind another, or a model that wakes. NULL: nothing. any thread */
+const char *model_reload_differs(const struct gpu_model *was, const struct gpu_model *is);
 /* Whether it is this model that is reloaded. */
 bool model_reload_on(const struct server *server, const struct served_model *model);
 

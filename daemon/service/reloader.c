@@ -20,27 +20,6 @@ static struct replica_worker *worker_of(struct replica *replica)
  */
 
 /* Requests are measured by what is known of the served version, also by other threads. */
-static int check_shape(const struct gpu_model *was, const struct gpu_model *is, struct error *error)
-{
-    const char *what = NULL;
-    if (was->vocab != is->vocab || was->hidden != is->hidden || was->layers != is->layers ||
-        was->block_tokens != is->block_tokens || was->context_max != is->context_max ||
-        was->kv_token_bytes != is->kv_token_bytes || was->group_count != is->group_count)
-        what = "its shape (config.json)";
-    else if (strcmp(was->arch, is->arch) != 0)
-        what = "its architecture";
-    else if (strcmp(was->dtype, is->dtype) != 0 || strcmp(was->kv_dtype, is->kv_dtype) != 0 ||
-             was->invariant != is->invariant)
-        what = "what it is computed in (dtype = says what to compute in)";
-    else if (was->eos_count != is->eos_count || was->bos != is->bos ||
-             memcmp(was->eos, is->eos, was->eos_count * sizeof(*was->eos)) != 0)
-        what = "its end tokens";
-    else if (memcmp(&was->sampler, &is->sampler, sizeof(is->sampler)) != 0 ||
-             was->max_tokens != is->max_tokens)
-        what = "the defaults of generation_config.json";
-    return what ? error_set(error, ERR_BAD_MODEL, "another version may not differ in %s", what) : 0;
-}
-
 static int check_texts(const struct reloader *reloader, struct error *error)
 {
     struct model_text text = {0};
@@ -58,8 +37,9 @@ static int open_part(struct reloader *reloader, uint32_t index, struct error *er
     int rc = reloader->open(reloader->context, reloader->number, reloader->options,
                             reloader->beside[index], reloader->completions, part, &reloader->info,
                             &reloader->limits, error);
-    if (!rc)
-        rc = check_shape(&model->info, &reloader->info, error);
+    const char *differs = rc ? NULL : model_reload_differs(&model->info, &reloader->info);
+    if (differs)
+        rc = error_set(error, ERR_BAD_MODEL, "another version may not differ in %s", differs);
     if (!rc && reloader->limits.context_max != model->context_max)
         rc = error_set(error, ERR_BAD_MODEL,
                        "another version may not differ in the longest sequence: %u tokens, not %u",

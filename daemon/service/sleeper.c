@@ -58,17 +58,6 @@ static void leave_devices(struct sleeper *sleeper)
     pthread_mutex_unlock(&sleeper->lock);
 }
 
-/* What is known of a model stays as it was told when it was served first. */
-static int check_same(const struct gpu_model *was, const struct gpu_model *is, struct error *error)
-{
-    bool same = was->vocab == is->vocab && was->hidden == is->hidden && was->layers == is->layers &&
-                was->block_tokens == is->block_tokens && was->context_max == is->context_max &&
-                was->kv_token_bytes == is->kv_token_bytes;
-    return same ? 0
-                : error_set(error, ERR_BAD_MODEL,
-                            "its files are not those that it was served from: restart the daemon");
-}
-
 static int open_part(struct sleeper_model *of, struct sleeper_part *part, struct error *error)
 {
     const struct sleeper *sleeper = of->sleeper;
@@ -76,8 +65,13 @@ static int open_part(struct sleeper_model *of, struct sleeper_part *part, struct
     struct gpu_limits limits;
     int rc = sleeper->opener.open(sleeper->opener.context, of->number, &part->replica->base,
                                   &part->engine, &model, &limits, error);
-    if (!rc)
-        rc = check_same(&model_of(of)->info, &model, error);
+    /* What is known of a model stays as it was told when it was served first. */
+    const char *differs = rc ? NULL : model_reload_differs(&model_of(of)->info, &model);
+    if (differs)
+        rc = error_set(error, ERR_BAD_MODEL,
+                       "its files are not those that it was served from, they differ in %s: "
+                       "restart the daemon",
+                       differs);
     if (!rc)
         rc = replica_worker_make(part->replica, part->engine, &model, &limits, of->options,
                                  sleeper->completions, &part->worker, error);

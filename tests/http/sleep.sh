@@ -103,6 +103,18 @@ for release in no yes; do
     rm -r "$scratch/kept"
 done
 
+# Files that were changed meanwhile are another model's: it does not wake as that, and does once they are back.
+cp -r deploy/demo-model "$scratch/changed"
+start --model "demo=$scratch/changed" --model tiny=synthetic:tiny --host-memory 0
+demo=$(native)
+"$sluice" sleep demo > /dev/null
+becomes demo asleep
+sed -i 's/"eos_token_id": 256/"eos_token_id": 255/' "$scratch/changed/config.json" "$scratch/changed/generation_config.json"
+check "other end tokens" "$(native | grep -c 'they differ in its end tokens: restart the daemon')" 1
+cp deploy/demo-model/*.json "$scratch/changed"
+check "its own again" "$(native)" "$demo"
+stop
+
 # Two of which one has room in host memory: the other wakes from its files.
 start --model a=synthetic:tiny --model b=synthetic:tiny --host-memory 7MiB
 a=$(native) b=$(native --model b)
