@@ -2,8 +2,9 @@
  *
  * The highest priority goes first. Within one priority users take turns, within a user its
  * connections, and within a connection it is first come, first served. Turns go by tokens: the
- * prompt when a sequence is taken, then what it generates, on a counter that nobody saves up by
- * staying away (daemon/base/turns.h), users' by weights. Where priorities wait one below the
+ * prompt when a sequence is taken, of a user's also what it will generate, by the mean of those
+ * before; then what it generates beyond that, on a counter that nobody saves up by staying away
+ * (daemon/base/turns.h), users' by weights. What was expected and does not come is a credit. Where priorities wait one below the
  * other, the lower ones together get a share of these tokens all the same, and take turns at it.
  *
  * A connection can be parked: what it has here stays, and has no turn until waiting_unpark().
