@@ -1,4 +1,4 @@
-"""Mistakes that the prefix cache, the host tier, the salts and sleep could have, each made in a copy of the tree, one at a
+"""Mistakes that the prefix cache, the host tier, the salts, turns and sleep could have, each made in a copy of the tree, one at a
 time: a test must fail, and does not where nothing was changed.
 
     mutations.py BUILD [WORD...]   builds each beside BUILD and runs its tests; only those with the words in their name
@@ -85,6 +85,18 @@ MUTATIONS = [
              [("            part->replica->gpu->close(part->engine);\n", "            (void)part->replica;\n")], [SLEEP]),
     Mutation("a model that rests falls asleep under what runs", "daemon/request/model_sleep.c",
              [("sleep->state == MODEL_RESTING && model->running == 0", "sleep->state == MODEL_RESTING")], [SLEEP]),
+    Mutation("a turn counts no token that is to come", "daemon/request/wait_queue.c",
+             [("    expect(seq);\n", "    (void)expect;\n")], [(SERVER, "share")]),
+    Mutation("a turn's tokens that did not come stay counted", "daemon/request/wait_queue.c",
+             [("    share->credit += turn_cost(&share->turn, seq->expected);\n", "")],
+             [("sim/test_sim", "--seeds 1..40")]),
+    Mutation("a turn is taken from the first connection alone", "daemon/request/dispatcher.c",
+             [("(best && request->waiting->running < best->request->waiting->running)", "best")], [(SERVER, "share")]),
+    Mutation("a turn waits for prompts of thirty steps", "daemon/sched/sched_limit.c",
+             [("#define STEPS_AHEAD 3u ", "#define STEPS_AHEAD 30u ")], [(REPLICA, "limit")]),
+    Mutation("a cancelled self-test is an answer", "daemon/service/self_test.c",
+             [("done.finish == FINISH_STOP ||", "done.finish == FINISH_CANCELLED || done.finish == FINISH_STOP ||")],
+             [(SERVER, "cancel")]),
     Mutation("a model that falls asleep is sent sequences", "daemon/request/dispatcher.c",
              [("model->sleep.state == MODEL_AWAKE ?", "model->sleep.state <= MODEL_RESTING ?")], [SLEEP]),
     Mutation("nobody makes way for a model that is to wake", "daemon/request/model_sleep.c",
