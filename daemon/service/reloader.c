@@ -19,7 +19,6 @@ static struct replica_worker *worker_of(struct replica *replica)
 /* ---- the thread --------------------------------------------------------------------------------
  */
 
-/* Requests are measured by what is known of the served version, also by other threads. */
 static int check_texts(const struct reloader *reloader, struct error *error)
 {
     struct model_text text = {0};
@@ -37,6 +36,7 @@ static int open_part(struct reloader *reloader, uint32_t index, struct error *er
     int rc = reloader->open(reloader->context, reloader->number, reloader->options,
                             reloader->beside[index], reloader->completions, part, &reloader->info,
                             &reloader->limits, error);
+    /* Requests are measured by what is known of the served version, also by other threads. */
     const char *differs = rc ? NULL : model_reload_differs(&model->info, &reloader->info);
     if (differs)
         rc = error_set(error, ERR_BAD_MODEL, "another version may not differ in %s", differs);

@@ -56,8 +56,8 @@ static void each(struct shares *shares, void (*look)(struct shares *shares, cons
 
 /* ---- the books against the server's counters ---------------------------------------------------
  *
- * A counter is what was charged, of a user without what it has credit for, but for one thing: who begins to wait starts at the floor of those
- * that it waits among, if that is more. A floor never falls, so a counter that is ahead of the
+ * A counter is what was charged, of a user without what it has credit for, but for one thing: who
+ * begins to wait starts at the floor of those that it waits among, if that is more. A floor never falls, so a counter that is ahead of the
  * books lies between the floor of when they were last compared and the present one. And nobody
  * begins below all those who waited then and wait now: the floor is not below the least of these.
  */
