@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "gpu/program/mix.h"
 #include "gpu/program/walk.h"
 
 static const uint32_t class_rows[FUSE_ROWS] = {MATMUL_ROUNDS_MAX, GEMV_ROWS_MAX, MATMUL_GATED_MAX,
@@ -62,31 +63,51 @@ static bool read_later(const struct pass *pass, uint32_t first, value_id value)
 
 /* ---- norms between two products ---- */
 
-/* ops: product, add, norm, product, and what is behind it. */
-static bool norm_splits(const struct pass *pass, uint32_t norm)
+/* ops: product, add. */
+static bool product_hands(const struct pass *pass, const struct item *items, const struct op *norm)
 {
-    const struct item *items = pass->items + norm - 2;
-    const struct walk *walk = pass->walk;
-    if (norm < 2 || norm + 2 >= pass->count || items[0].kind != OP_MATMUL ||
-        items[1].kind != OP_ADD || items[2].kind != OP_NORM || items[3].kind != OP_MATMUL)
+    struct matmul_args giver = walk_product(pass->walk, items[0].op);
+    if (items[1].op->scale.by != 1 || giver.y_dtype != DTYPE_F32)
         return false;
-    struct matmul_args giver = walk_product(walk, items[0].op);
-    struct matmul_args reader = walk_product(walk, items[3].op);
-    if (items[1].op->scale.by != 1 || giver.y_dtype != DTYPE_F32 ||
-        items[2].op->norm.kind == NORM_LAYER || !walk_value(walk, walk_list(walk)->squares) ||
-        items[3].op->in[0] != items[2].op->out || read_later(pass, norm + 2, items[2].op->out))
-        return false;
-    walk_add(walk, items[1].op, &giver);
+    walk_add(pass->walk, items[1].op, &giver);
     if (!matmul_fuses(&giver))
         return false;
-    walk_norm_out(walk, items[2].op, &giver);
-    if (items[4].kind == OP_ACTIVATION) {
+    walk_norm_out(pass->walk, norm, &giver);
+    return matmul_fuses(&giver);
+}
+
+/* What stands in front of the norm: a product, or an expert's and what makes one of them, and an
+ * add. */
+static bool norm_handed(const struct pass *pass, uint32_t norm)
+{
+    const struct item *items = pass->items + norm;
+    if (norm >= 2 && items[-1].kind == OP_ADD && items[-2].kind == OP_MATMUL)
+        return product_hands(pass, items - 2, items->op);
+    if (norm < 3 || items[-1].kind != OP_ADD || items[-2].kind != OP_COMBINE ||
+        items[-3].kind != OP_EXPERTS)
+        return false;
+    const struct op *ops[] = {items[-3].op, items[-2].op, items[-1].op};
+    return mix_hands(pass->walk, ops, items->op);
+}
+
+/* items: the norm, the product that reads it, and what is behind. */
+static bool norm_splits(const struct pass *pass, uint32_t norm)
+{
+    const struct item *items = pass->items + norm;
+    const struct walk *walk = pass->walk;
+    if (norm + 2 >= pass->count || items[0].kind != OP_NORM || items[1].kind != OP_MATMUL ||
+        items[0].op->norm.kind == NORM_LAYER || !walk_value(walk, walk_list(walk)->squares) ||
+        items[1].op->in[0] != items[0].op->out || read_later(pass, norm + 2, items[0].op->out) ||
+        !norm_handed(pass, norm))
+        return false;
+    struct matmul_args reader = walk_product(walk, items[1].op);
+    if (items[2].kind == OP_ACTIVATION) {
         struct matmul_args active = reader;
-        walk_activate(walk, items[4].op, &active);
+        walk_activate(walk, items[2].op, &active);
         reader = matmul_fuses(&active) ? active : reader;
     }
-    walk_norm_in(walk, items[2].op, &reader);
-    return matmul_fuses(&giver) && matmul_fuses(&reader);
+    walk_norm_in(walk, items[0].op, &reader);
+    return matmul_fuses(&reader);
 }
 
 static void norms_split(struct pass *pass)

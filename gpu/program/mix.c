@@ -2,7 +2,8 @@
 
 #include "gpu/base/cuda_error.h"
 #include "gpu/kernels/experts/combine.h"
-#include "gpu/kernels/experts/experts.h"
+#include "gpu/kernels/experts/experts_sum.h"
+#include "gpu/kernels/experts/norm_route.h"
 
 static cudaStream_t stream_of(const struct walk *walk)
 {
@@ -14,11 +15,10 @@ static uint32_t width_of(const struct walk *walk, value_id value)
     return walk_list(walk)->values[value].width;
 }
 
-int mix_route(struct walk *walk, const struct op *const *ops, struct error *error)
+static struct route_args route_of(const struct walk *walk, const struct op *op)
 {
-    const struct op *op = ops[0];
     const float *bias = op->bias == LIST_NONE ? NULL : walk_weight(walk, op->bias)->data;
-    struct route_args args = {
+    return (struct route_args){
         .rows = walk->rows,
         .w = *walk_weight(walk, op->weight),
         .bias = op->experts.added ? NULL : bias,
@@ -34,6 +34,11 @@ int mix_route(struct walk *walk, const struct op *const *ops, struct error *erro
         .shared = op->experts.shared,
         .scale = op->experts.scale,
     };
+}
+
+int mix_route(struct walk *walk, const struct op *const *ops, struct error *error)
+{
+    struct route_args args = route_of(walk, ops[0]);
     CUDA_TRY(op_route(&args, stream_of(walk)), error);
     return 0;
 }
@@ -47,10 +52,9 @@ static struct expert_range own_of(const struct walk *walk, const struct op *op)
                                  .count = op->experts.own};
 }
 
-int mix_segments(struct walk *walk, const struct op *const *ops, struct error *error)
+static struct segments_args segments_of(const struct walk *walk, const struct op *op)
 {
-    const struct op *op = ops[0];
-    struct segments_args args = {
+    return (struct segments_args){
         .rows = walk->rows,
         .routes = walk_value(walk, op->in[0]),
         .stride = width_of(walk, op->in[0]) / 2,
@@ -58,7 +62,35 @@ int mix_segments(struct walk *walk, const struct op *const *ops, struct error *e
         .top = op->experts.top,
         .segments = walk_value(walk, op->out),
     };
+}
+
+int mix_segments(struct walk *walk, const struct op *const *ops, struct error *error)
+{
+    struct segments_args args = segments_of(walk, ops[0]);
     CUDA_TRY(op_segments(&args, stream_of(walk)), error);
+    return 0;
+}
+
+int mix_route_segments(struct walk *walk, const struct op *const *ops, struct error *error)
+{
+    struct route_args route = route_of(walk, ops[0]);
+    struct segments_args segments = segments_of(walk, ops[1]);
+    CUDA_TRY(op_norm_route(NULL, &route, &segments, stream_of(walk)), error);
+    return 0;
+}
+
+/* Bits of a row that is normed on the way are not those of op_norm. */
+bool mix_norm_route_can(const struct walk *walk, const struct op *const *ops)
+{
+    return !walk->program->invariant && ops[1]->in[0] == ops[0]->out;
+}
+
+int mix_norm_route(struct walk *walk, const struct op *const *ops, struct error *error)
+{
+    struct norm_args norm = walk_norm(walk, NULL, ops[0]);
+    struct route_args route = route_of(walk, ops[1]);
+    struct segments_args segments = segments_of(walk, ops[2]);
+    CUDA_TRY(op_norm_route(&norm, &route, &segments, stream_of(walk)), error);
     return 0;
 }
 
@@ -72,9 +104,8 @@ static const void *bias_of(const struct walk *walk, const struct op *op)
     return walk_weight(walk, op->bias)->data;
 }
 
-int mix_experts(struct walk *walk, const struct op *const *ops, struct error *error)
+static struct experts_args experts_of(const struct walk *walk, const struct op *op)
 {
-    const struct op *op = ops[0];
     uint32_t top = op->experts.top;
     struct experts_args args = {
         .rows = walk->rows,
@@ -102,14 +133,19 @@ int mix_experts(struct walk *walk, const struct op *const *ops, struct error *er
         args.scratch = (char *)walk->launch->scratch + walk->layout.product;
         args.scratch_bytes = walk->layout.product_bytes;
     }
+    return args;
+}
+
+int mix_experts(struct walk *walk, const struct op *const *ops, struct error *error)
+{
+    struct experts_args args = experts_of(walk, ops[0]);
     CUDA_TRY(op_experts(&args, stream_of(walk)), error);
     return 0;
 }
 
-int mix_combine(struct walk *walk, const struct op *const *ops, struct error *error)
+static struct combine_args combine_of(const struct walk *walk, const struct op *op)
 {
-    const struct op *op = ops[0];
-    struct combine_args args = {
+    return (struct combine_args){
         .rows = walk->rows,
         .routes = walk_value(walk, op->in[1]),
         .x = walk_value(walk, op->in[0]),
@@ -121,6 +157,89 @@ int mix_combine(struct walk *walk, const struct op *const *ops, struct error *er
         .dtype = scratch_dtype(walk->program, op->in[0]),
         .out_dtype = scratch_dtype(walk->program, op->out),
     };
+}
+
+int mix_combine(struct walk *walk, const struct op *const *ops, struct error *error)
+{
+    struct combine_args args = combine_of(walk, ops[0]);
     CUDA_TRY(op_combine(&args, stream_of(walk)), error);
     return 0;
+}
+
+bool mix_combine_norm_can(const struct walk *walk, const struct op *const *ops)
+{
+    (void)walk;
+    return ops[1]->in[0] == ops[0]->out && ops[2]->in[0] == ops[1]->out;
+}
+
+int mix_combine_norm(struct walk *walk, const struct op *const *ops, struct error *error)
+{
+    struct combine_args combine = combine_of(walk, ops[0]);
+    struct norm_args norm = walk_norm(walk, ops[1], ops[2]);
+    CUDA_TRY(op_combine_norm(&combine, &norm, stream_of(walk)), error);
+    return 0;
+}
+
+/* ---- pairs that become one as they are multiplied ---- */
+
+/* `add`, `norm`: NULL: not that part. */
+static struct experts_sum_args sum_of(const struct walk *walk, const struct op *const *ops,
+                                      const struct op *add, const struct op *norm)
+{
+    struct experts_sum_args args = {.experts = experts_of(walk, ops[0]),
+                                    .combine = combine_of(walk, ops[1])};
+    struct matmul_args handed = {.norm_out = {.weight = NULL}};
+    if (add) {
+        args.adds = true;
+        args.combine.out = walk_value(walk, add->out);
+        args.combine.out_dtype = scratch_dtype(walk->program, add->out);
+    }
+    if (norm)
+        walk_norm_out(walk, norm, &handed);
+    args.norm_out = handed.norm_out;
+    return args;
+}
+
+static int sum_run(const struct walk *walk, const struct experts_sum_args *args,
+                   struct error *error)
+{
+    CUDA_TRY(op_experts_sum(args, stream_of(walk)), error);
+    return 0;
+}
+
+bool mix_sum_can(const struct walk *walk, const struct op *const *ops)
+{
+    struct experts_sum_args args = sum_of(walk, ops, NULL, NULL);
+    return ops[1]->in[0] == ops[0]->out && experts_sum_can(&args);
+}
+
+int mix_sum(struct walk *walk, const struct op *const *ops, struct error *error)
+{
+    struct experts_sum_args args = sum_of(walk, ops, NULL, NULL);
+    return sum_run(walk, &args, error);
+}
+
+bool mix_sum_add_can(const struct walk *walk, const struct op *const *ops)
+{
+    struct experts_sum_args args = sum_of(walk, ops, ops[2], NULL);
+    return ops[1]->in[0] == ops[0]->out && ops[2]->in[0] == ops[1]->out && ops[2]->scale.by == 1 &&
+           experts_sum_can(&args);
+}
+
+int mix_sum_add(struct walk *walk, const struct op *const *ops, struct error *error)
+{
+    struct experts_sum_args args = sum_of(walk, ops, ops[2], NULL);
+    return sum_run(walk, &args, error);
+}
+
+bool mix_hands(const struct walk *walk, const struct op *const *ops, const struct op *norm)
+{
+    struct experts_sum_args args = sum_of(walk, ops, ops[2], norm);
+    return mix_sum_add_can(walk, ops) && experts_sum_can(&args);
+}
+
+int mix_sum_add_norm_out(struct walk *walk, const struct op *const *ops, struct error *error)
+{
+    struct experts_sum_args args = sum_of(walk, ops, ops[2], ops[3]);
+    return sum_run(walk, &args, error);
 }

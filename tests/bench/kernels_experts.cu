@@ -289,7 +289,7 @@ void experts_bench(const char *name)
             continue;
         layer l = layer_make(of);
         for (const kind &how : kinds)
-            for (uint32_t rows : {1u, 8u, 64u, 256u, 2048u, 8192u})
+            for (uint32_t rows : {1u, 2u, 4u, 8u, 16u, 64u, 256u, 2048u, 8192u})
                 for (enum skew skew : {UNIFORM, ZIPF, ALIKE})
                     if (is_named(name, of, &how))
                         layer_bench(l, how, rows, skew);

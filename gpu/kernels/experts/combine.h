@@ -4,6 +4,7 @@
 #pragma once
 
 #include "gpu/kernels/experts/route.h"
+#include "gpu/kernels/norm/norm.h"
 
 struct combine_args {
     struct row_range rows;
@@ -17,3 +18,7 @@ struct combine_args {
 };
 
 OP_C cudaError_t op_combine(const struct combine_args *args, cudaStream_t stream);
+/* As op_combine, then op_norm, whose delta is what is combined: on CUDA in one kernel, which leaves
+ * combine->out as it was. */
+OP_C cudaError_t op_combine_norm(const struct combine_args *combine, const struct norm_args *norm,
+                                 cudaStream_t stream);

@@ -46,3 +46,10 @@ cudaError_t op_combine(const struct combine_args *args, cudaStream_t stream)
     return body_launch(stream, "combine", combine_share, args, sizeof *args,
                        body_shares(args->rows.max, args->size));
 }
+
+cudaError_t op_combine_norm(const struct combine_args *combine, const struct norm_args *norm,
+                            cudaStream_t stream)
+{
+    cudaError_t result = op_combine(combine, stream);
+    return result == cudaSuccess ? op_norm(norm, stream) : result;
+}

@@ -1,14 +1,17 @@
 /* Which way products of pairs go, and the ways that are right for all, in float32: of few pairs a
  * warp an output of one, the expert out of the row's routes; of more a warp an output and
  * EXPERTS_ROWS pairs of one expert at a time, so that weights are read once for as many; which
- * pairs, segments say. Both sum in one order. Many pairs of 16 bits are the tensor cores'
- * (experts_tiles.cu); weights in 8 and 4 bits go ways of their own (experts_packed.cu). */
+ * pairs, segments say. Both sum in one order. Pairs of 16 bits are, few of them, experts_few.cu's,
+ * and more the tensor cores' (experts_tiles.cu); weights in 8 and 4 bits go ways of their own
+ * (experts_packed.cu). */
 #include "gpu/kernels/common/whole.h"
+#include "gpu/kernels/experts/experts_few.cuh"
 #include "gpu/kernels/experts/experts_packed.cuh"
 
 #define EXPERTS_WARPS 8
 #define EXPERTS_ROWS 8
 #define EXPERTS_FEW 64 /* pairs; each reads its matrix for itself */
+#define EXPERTS_FEW_TUNED 24
 
 struct expert_sums {
     float gate[EXPERTS_ROWS], up[EXPERTS_ROWS];
@@ -46,8 +49,8 @@ __device__ __forceinline__ void experts_sum(const struct experts_args &a, uint32
 __global__ void __launch_bounds__(EXPERTS_WARPS *WARP)
     experts_few_kernel(const __grid_constant__ struct experts_args a)
 {
-    grid_trigger();
     grid_wait();
+    grid_trigger();
     uint32_t pair = blockIdx.y, row = pair / a.top, outputs = a.gated ? a.w.n / 2 : a.w.n;
     uint32_t n = blockIdx.x * EXPERTS_WARPS + threadIdx.x / WARP;
     if (n >= outputs || row >= range_rows(a.rows))
@@ -64,8 +67,8 @@ __global__ void __launch_bounds__(EXPERTS_WARPS *WARP)
 __global__ void __launch_bounds__(EXPERTS_WARPS *WARP)
     experts_any_kernel(const __grid_constant__ struct experts_args a)
 {
-    grid_trigger();
     grid_wait();
+    grid_trigger();
     uint32_t expert = blockIdx.y, outputs = a.gated ? a.w.n / 2 : a.w.n;
     uint32_t n = blockIdx.x * EXPERTS_WARPS + threadIdx.x / WARP;
     if (n >= outputs)
@@ -106,15 +109,35 @@ cudaError_t op_experts(const struct experts_args *args, cudaStream_t stream)
         return experts_packed(args, stream);
     uint64_t pairs = (uint64_t)args->rows.max * args->top;
     unsigned outputs = ceil_div(experts_outputs(args), EXPERTS_WARPS);
+    bool few = pairs <= EXPERTS_FEW_TUNED || (args->invariant && pairs <= EXPERTS_FEW);
     if (pairs == 0)
         return cudaSuccess;
-    if (pairs <= EXPERTS_FEW)
-        return launch(experts_few_kernel, dim3(outputs, (unsigned)pairs), EXPERTS_WARPS * WARP, 0,
-                      stream, *args);
+    if (few && bf16::experts_few_can(args))
+        return bf16::experts_few(args, stream);
+    if (few && f16::experts_few_can(args))
+        return f16::experts_few(args, stream);
     if (!args->invariant && bf16::experts_tiles_can(args))
         return bf16::experts_tiles(args, stream);
     if (!args->invariant && f16::experts_tiles_can(args))
         return f16::experts_tiles(args, stream);
+    if (pairs <= EXPERTS_FEW)
+        return launch(experts_few_kernel, dim3(outputs, (unsigned)pairs), EXPERTS_WARPS * WARP, 0,
+                      stream, *args);
     return launch(experts_any_kernel, dim3(outputs, args->own.count), EXPERTS_WARPS * WARP, 0,
                   stream, *args);
+}
+
+bool experts_sum_can(const struct experts_sum_args *args)
+{
+    uint64_t pairs = (uint64_t)args->experts.rows.max * args->experts.top;
+    return experts_can(&args->experts) && pairs <= EXPERTS_FEW_TUNED &&
+           (bf16::experts_few_sum_can(args) || f16::experts_few_sum_can(args));
+}
+
+cudaError_t op_experts_sum(const struct experts_sum_args *args, cudaStream_t stream)
+{
+    if (!experts_sum_can(args))
+        return cudaErrorNotSupported;
+    return bf16::experts_few_sum_can(args) ? bf16::experts_few_sum(args, stream)
+                                           : f16::experts_few_sum(args, stream);
 }

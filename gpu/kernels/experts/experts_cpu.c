@@ -2,6 +2,7 @@
  * 4 bits become numbers as they do in a dense product (matmul_dequantized_cpu.c), for some pairs at
  * a time. */
 #include "gpu/kernels/experts/experts.h"
+#include "gpu/kernels/experts/experts_sum.h"
 
 #include "gpu/kernels/cpu/body.h"
 #include "gpu/kernels/matmul/dequantized_cpu.h"
@@ -150,4 +151,17 @@ size_t experts_scratch_bytes(const struct weight *w, uint32_t rows, uint32_t top
     (void)spread;
     (void)dtype;
     return 0;
+}
+
+bool experts_sum_can(const struct experts_sum_args *args)
+{
+    (void)args;
+    return false;
+}
+
+cudaError_t op_experts_sum(const struct experts_sum_args *args, cudaStream_t stream)
+{
+    (void)args;
+    (void)stream;
+    return cudaErrorNotSupported;
 }

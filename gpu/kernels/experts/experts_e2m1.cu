@@ -141,8 +141,8 @@ __global__ void __launch_bounds__(E2M1_THREADS, TILES == 1   ? 6
     uint32_t warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     uint32_t blocks = a.w.k / PACKED_EXPONENT, n = blockIdx.y * (a.gated ? 8 : 16) + g;
     tile at;
-    grid_trigger();
     grid_wait();
+    grid_trigger();
     if (!tile_begin<TILES * E2M1_PAIRS>(a, at))
         return;
     e2m1_row rows[2];

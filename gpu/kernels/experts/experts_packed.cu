@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(PACKED_THREADS)
     packed_prepare_kernel(const __grid_constant__ struct experts_args a,
                           const __grid_constant__ struct packed_room to)
 {
-    grid_trigger();
     grid_wait();
+    grid_trigger();
     uint32_t made = blockIdx.x, row = to.by_pair ? made / a.top : made, expert = 0;
     if (row >= range_rows(a.rows))
         return;
@@ -231,8 +231,8 @@ template <class Sum>
 __global__ void __launch_bounds__(PACKED_WARPS *WARP)
     packed_few_kernel(const __grid_constant__ struct experts_packed p)
 {
-    grid_trigger();
     grid_wait();
+    grid_trigger();
     const struct experts_args &a = p.a;
     uint32_t pairs = range_rows(a.rows) * a.top, half = (a.w.n + 1) / 2;
     uint32_t n = blockIdx.x * PACKED_WARPS + threadIdx.x / WARP;

@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(TILE_THREADS, ROWS > 16 ? 1 : 2)
     const int ahead = tile_shape<ROWS>::stages - 1;
     const struct experts_args &a = p.a;
     tile at;
-    grid_trigger();
     grid_wait();
+    grid_trigger();
     if (!tile_begin<ROWS>(a, at))
         return;
     tile_inputs<ROWS> inputs;

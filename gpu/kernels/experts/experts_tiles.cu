@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
     extern __shared__ __align__(128) char memory[];
     const int ahead = tile_shape<ROWS>::stages - 1;
     tile at;
-    grid_trigger();
     grid_wait();
+    grid_trigger();
     if (!tile_begin<ROWS>(a, at))
         return;
     tile_inputs<ROWS> inputs;

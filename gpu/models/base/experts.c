@@ -54,9 +54,9 @@ void experts_mlp(struct build *b, const struct model_config *c, const struct exp
     value_id x = build_norm(b, b->list.residual, "post_attention_layernorm", NORM_RMS, c->norm_eps);
     struct build_routes routes = build_route(b, x, &routing);
     const struct build_gate gate = {.kind = c->activation};
+    value_id beside = c->shared_intermediate ? shared(b, c, names, x) : LIST_NONE;
     value_id y = build_experts_up(b, x, &routes, &gate, halves);
     value_id pairs = build_experts_down(b, y, &routes, false, down);
-    value_id beside = c->shared_intermediate ? shared(b, c, names, x) : LIST_NONE;
     build_add(b, build_combine(b, pairs, beside, &routes), c->residual_multiplier);
 }
 

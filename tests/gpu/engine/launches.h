@@ -16,3 +16,5 @@
 void launches_reset(FILE *show);
 /* A digest with what was launched on the device since then. */
 uint64_t launches_add(uint64_t digest, int device);
+/* Notes a call, as one launch. */
+void launches_note(const char *format, ...) __attribute__((format(printf, 1, 2)));

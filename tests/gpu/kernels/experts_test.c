@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "gpu/kernels/cpu/number.h"
-#include "gpu/kernels/experts/combine.h"
-#include "gpu/kernels/experts/experts.h"
+#include "gpu/kernels/experts/experts_sum.h"
+#include "gpu/kernels/experts/norm_route.h"
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
 
@@ -78,6 +78,34 @@ static const struct mix_case {
 #define LIMIT 1.5f
 #define CASES (int)(sizeof cases / sizeof cases[0])
 
+/* Few rows, of which a step is as long as its kernels are many: normed and routed at once, and
+ * multiplied and summed at once; experts fewer and more than a cluster's blocks, rows of one turn
+ * and of more, and what is too much for one kernel. */
+static const struct mix_case few[] = {
+    {DTYPE_BF16, 1, 1, 128, 8, 264, 72, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
+     false, NONE},
+    {DTYPE_BF16, 2, 2, 60, 4, 2880, 328, ROUTE_SCORES_SOFTMAX, true, true, ACTIVATE_SILU, 0, 0,
+     false, NONE},
+    {DTYPE_BF16, 1, 1, 512, 10, 48, 40, ROUTE_SCORES_SOFTMAX, false, true, ACTIVATE_SILU, 0, 0,
+     false, NONE},
+    {DTYPE_F16, 2, 1, 8, 2, 72, 1352, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 2, 4, false,
+     NONE},
+    {DTYPE_BF16, 1, 1, 32, 4, 96, 24, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 8, 8, false,
+     PRODUCTS},
+    {DTYPE_BF16, 2, 2, 160, 6, 64, 16, ROUTE_SCORES_SIGMOID, true, true, ACTIVATE_SILU, 0, 0, false,
+     CHOICE},
+    {DTYPE_BF16, 3, 3, 16, 3, 40, 24, ROUTE_SCORES_SOFTMAX, true, true, ACTIVATE_SILU, 0, 0, false,
+     NONE},
+    {DTYPE_BF16, 1, 0, 8, 2, 40, 24, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0, false,
+     NONE},
+    {DTYPE_F32, 1, 1, 8, 2, 33, 9, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0, false,
+     NONE},
+    {DTYPE_BF16, 2, 2, 512, 32, 8200, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
+     false, NONE},
+};
+#define FEW (int)(sizeof few / sizeof few[0])
+#define EPS 1e-5f
+
 /* A matrix without gaps, and so many of them: row 0 is all there is. */
 static struct tensor flat(enum dtype dtype, uint64_t count, float deviation)
 {
@@ -104,6 +132,7 @@ struct mix {
     struct route *route; /* as the device has them */
     float bias[ROUTE_EXPERTS_MAX];
     struct tensor biases; /* of products, [experts here][outputs] */
+    const void *down_bias;
     uint32_t stride;
 };
 
@@ -182,10 +211,9 @@ static void route_row_check(const struct mix *m, uint32_t row)
     }
 }
 
-static void route_check(struct mix *m)
+static struct route_args route_of(struct mix *m)
 {
     const struct mix_case *c = m->c;
-    m->x = tensor_random(c->dtype, c->max, c->hidden, 1);
     m->router = flat(c->dtype, (uint64_t)(c->experts + gated_beside(c)) * c->hidden, 0.3f);
     m->stride = c->top + c->shared;
     for (uint32_t e = 0; e < c->experts; e++)
@@ -194,27 +222,40 @@ static void route_check(struct mix *m)
     m->routes = rig_new(NULL, bytes);
     m->route = malloc(bytes);
     void *bias = rig_new(m->bias, c->experts * sizeof *m->bias);
-    struct route_args args = {.rows = rows_of(m),
-                              .w = weight_of(&m->router, c->experts + gated_beside(c), c->hidden),
-                              .bias = c->biases == CHOICE ? bias : NULL,
-                              .added = c->biases == PRODUCTS ? bias : NULL,
-                              .x = m->x.device,
-                              .routes = m->routes,
-                              .x_stride = m->x.stride,
-                              .x_dtype = c->dtype,
-                              .count = c->experts,
-                              .top = c->top,
-                              .scores = c->scores,
-                              .normalised = c->normalised,
-                              .shared = c->shared,
-                              .scale = scale_of(c)};
-    OK(op_route(&args, rig_stream));
+    return (struct route_args){.rows = rows_of(m),
+                               .w = weight_of(&m->router, c->experts + gated_beside(c), c->hidden),
+                               .bias = c->biases == CHOICE ? bias : NULL,
+                               .added = c->biases == PRODUCTS ? bias : NULL,
+                               .x = m->x.device,
+                               .routes = m->routes,
+                               .x_stride = m->x.stride,
+                               .x_dtype = c->dtype,
+                               .count = c->experts,
+                               .top = c->top,
+                               .scores = c->scores,
+                               .normalised = c->normalised,
+                               .shared = c->shared,
+                               .scale = scale_of(c)};
+}
+
+static void routes_read(struct mix *m)
+{
+    const struct mix_case *c = m->c;
+    size_t bytes = sizeof(struct route) * c->max * m->stride;
     rig_read(m->route, m->routes, bytes);
     for (uint32_t row = 0; row < c->count; row++)
         route_row_check(m, row);
     const unsigned char *rest = (const unsigned char *)(m->route + (size_t)c->count * m->stride);
     for (size_t i = 0; i < bytes - sizeof(struct route) * c->count * m->stride; i++)
         ck_assert_uint_eq(rest[i], 0xa5);
+}
+
+static void route_check(struct mix *m)
+{
+    m->x = tensor_random(m->c->dtype, m->c->max, m->c->hidden, 1);
+    struct route_args args = route_of(m);
+    OK(op_route(&args, rig_stream));
+    routes_read(m);
 }
 
 /* Those of the first row are all rows'. */
@@ -228,19 +269,27 @@ static void routes_set_alike(struct mix *m)
 
 /* ---- segments ---- */
 
-static void segments_check(struct mix *m)
+static uint32_t segments_words(const struct mix *m)
+{
+    return own_of(m).count + 1 + m->c->max * m->c->top;
+}
+
+static struct segments_args segments_of(struct mix *m)
+{
+    m->segments = rig_new(NULL, segments_words(m) * sizeof(uint32_t));
+    return (struct segments_args){.rows = rows_of(m),
+                                  .routes = m->routes,
+                                  .stride = m->stride,
+                                  .top = m->c->top,
+                                  .own = own_of(m),
+                                  .segments = m->segments};
+}
+
+static void segments_read(const struct mix *m)
 {
     const struct mix_case *c = m->c;
-    uint32_t own = own_of(m).count, words = own + 1 + c->max * c->top, at = 0;
+    uint32_t own = own_of(m).count, words = segments_words(m), at = 0;
     uint32_t *got = malloc(words * sizeof *got);
-    m->segments = rig_new(NULL, words * sizeof *got);
-    struct segments_args args = {.rows = rows_of(m),
-                                 .routes = m->routes,
-                                 .stride = m->stride,
-                                 .top = c->top,
-                                 .own = own_of(m),
-                                 .segments = m->segments};
-    OK(op_segments(&args, rig_stream));
     rig_read(got, m->segments, words * sizeof *got);
     for (uint32_t e = 0; e < own; e++) {
         ck_assert_uint_eq(got[e], at);
@@ -252,6 +301,48 @@ static void segments_check(struct mix *m)
     for (at += own + 1; at < words; at++)
         ck_assert_uint_eq(got[at], 0xa5a5a5a5);
     free(got);
+}
+
+static void segments_check(struct mix *m)
+{
+    struct segments_args args = segments_of(m);
+    OK(op_segments(&args, rig_stream));
+    segments_read(m);
+}
+
+/* A value that is normed, routed and cut at once; what others read of it is there. */
+static void norm_route_check(struct mix *m)
+{
+    const struct mix_case *c = m->c;
+    struct tensor value = tensor_random(DTYPE_F32, c->max, c->hidden, 3);
+    struct tensor weight = flat(c->dtype, c->hidden, 1);
+    m->x = tensor_poison(c->dtype, c->max, c->hidden);
+    struct route_args route = route_of(m);
+    struct segments_args segments = segments_of(m);
+    struct norm_args norm = {.rows = rows_of(m),
+                             .residual = value.device,
+                             .weight = weight.device,
+                             .out = m->x.device,
+                             .size = c->hidden,
+                             .residual_stride = value.stride,
+                             .out_stride = m->x.stride,
+                             .residual_dtype = DTYPE_F32,
+                             .weight_dtype = c->dtype,
+                             .out_dtype = c->dtype,
+                             .eps = EPS,
+                             .offset = 1};
+    OK(op_norm_route(&norm, &route, &segments, rig_stream));
+    ck_assert(tensor_untouched(&m->x, c->count));
+    tensor_read(&m->x);
+    for (uint32_t row = 0; row < c->count; row++) {
+        const float *of = row_of(&value, row);
+        double scale = 1 / sqrt(dot(of, of, c->hidden) / c->hidden + (double)EPS);
+        for (uint32_t i = 0; i < c->hidden; i++)
+            check_close((double)tensor_at(&m->x, row, i),
+                        (double)of[i] * scale * (1 + (double)weight.host[i]), c->dtype, 1e-5);
+    }
+    routes_read(m);
+    segments_read(m);
 }
 
 /* ---- products ---- */
@@ -349,6 +440,7 @@ static void down_check(struct mix *m)
     args.x_stride = m->pairs.stride;
     args.y = m->given.device;
     args.y_stride = c->hidden;
+    m->down_bias = args.bias;
     OK(op_experts(&args, rig_stream));
     tensor_read(&m->given);
     for (uint32_t p = 0; p < c->count * c->top; p++) {
@@ -375,21 +467,27 @@ static void *given_of(const struct mix *m)
     return device;
 }
 
+static struct combine_args combine_of(const struct mix *m, void *out)
+{
+    const struct mix_case *c = m->c;
+    return (struct combine_args){.rows = rows_of(m),
+                                 .routes = m->routes,
+                                 .x = given_of(m),
+                                 .shared = c->shared ? m->shared.device : NULL,
+                                 .out = out,
+                                 .size = c->hidden,
+                                 .top = c->top,
+                                 .own = own_of(m),
+                                 .dtype = c->dtype,
+                                 .out_dtype = DTYPE_F32};
+}
+
 static void combine_check(struct mix *m)
 {
     const struct mix_case *c = m->c;
     m->shared = flat(c->dtype, (uint64_t)c->max * c->hidden, 1);
     m->out = tensor_poison(DTYPE_F32, 1, c->max * c->hidden);
-    struct combine_args args = {.rows = rows_of(m),
-                                .routes = m->routes,
-                                .x = given_of(m),
-                                .shared = c->shared ? m->shared.device : NULL,
-                                .out = m->out.device,
-                                .size = c->hidden,
-                                .top = c->top,
-                                .own = own_of(m),
-                                .dtype = c->dtype,
-                                .out_dtype = DTYPE_F32};
+    struct combine_args args = combine_of(m, m->out.device);
     OK(op_combine(&args, rig_stream));
     tensor_read(&m->out);
     for (uint32_t row = 0; row < c->count; row++)
@@ -398,13 +496,123 @@ static void combine_check(struct mix *m)
             double want = c->shared ? (double)route[c->top].weight *
                                           (double)m->shared.host[row * c->hidden + i]
                                     : 0;
-            for (uint32_t j = 0; j < c->top; j++)
-                if (is_here(m, row * c->top + j))
-                    want += (double)route[j].weight *
-                            (double)m->given.host[(size_t)(row * c->top + j) * c->hidden + i];
-            check_close((double)m->out.host[row * c->hidden + i], want, DTYPE_F32, 1e-5);
+            double size = fabs(want);
+            for (uint32_t j = 0; j < c->top; j++) {
+                double given = (double)m->given.host[(size_t)(row * c->top + j) * c->hidden + i];
+                double term = is_here(m, row * c->top + j) ? (double)route[j].weight * given : 0;
+                want += term;
+                size += fabs(term);
+            }
+            check_close((double)m->out.host[row * c->hidden + i], want, DTYPE_F32,
+                        1e-5 + 1e-6 * size);
         }
 }
+
+/* The same bits as op_combine's, added to the residual, and its norm. */
+static void combine_norm_check(struct mix *m)
+{
+    const struct mix_case *c = m->c;
+    struct tensor residual = flat(DTYPE_F32, (uint64_t)c->max * c->hidden, 2), after = residual;
+    struct tensor weight = flat(c->dtype, c->hidden, 1);
+    struct tensor out = tensor_poison(c->dtype, c->max, c->hidden);
+    struct combine_args combine = combine_of(m, rig_new(NULL, sizeof(float) * c->max * c->hidden));
+    struct norm_args norm = {.rows = rows_of(m),
+                             .residual = residual.device,
+                             .delta = combine.out,
+                             .weight = weight.device,
+                             .out = out.device,
+                             .size = c->hidden,
+                             .residual_stride = c->hidden,
+                             .delta_stride = c->hidden,
+                             .out_stride = out.stride,
+                             .residual_dtype = DTYPE_F32,
+                             .delta_dtype = DTYPE_F32,
+                             .weight_dtype = c->dtype,
+                             .out_dtype = c->dtype,
+                             .eps = EPS};
+    after.host = malloc(sizeof(float) * c->max * c->hidden);
+    OK(op_combine_norm(&combine, &norm, rig_stream));
+    rig_read(after.host, residual.device, sizeof(float) * c->max * c->hidden);
+    tensor_read(&out);
+    for (uint32_t row = 0; row < c->count; row++) {
+        const float *of = after.host + (size_t)row * c->hidden;
+        double scale = 1 / sqrt(dot(of, of, c->hidden) / c->hidden + (double)EPS);
+        for (uint32_t i = 0; i < c->hidden; i++) {
+            size_t at = (size_t)row * c->hidden + i;
+            ck_assert_float_eq(of[i], residual.host[at] + m->out.host[at]);
+            check_close((double)tensor_at(&out, row, i),
+                        (double)of[i] * scale * (double)weight.host[i], c->dtype, 1e-5);
+        }
+    }
+    free(after.host);
+}
+
+/* Products that become one for their row as they are made: the same bits. */
+static void sum_check(struct mix *m, bool adds, bool hands)
+{
+    const struct mix_case *c = m->c;
+    size_t size = (size_t)c->max * c->hidden;
+    struct tensor residual = flat(DTYPE_F32, size, 2), weight = flat(c->dtype, c->hidden, 1);
+    struct tensor handed = tensor_poison(c->dtype, c->max, c->hidden);
+    float *after = malloc(size * sizeof *after), squares[2 * MATMUL_PARTS];
+    struct experts_sum_args args = {.experts = experts_of(m, &m->down, c->hidden, c->inner),
+                                    .combine = combine_of(m, residual.device),
+                                    .adds = adds};
+    args.experts.x = m->pairs.device;
+    args.experts.x_stride = m->pairs.stride;
+    args.experts.bias = m->down_bias;
+    if (hands)
+        args.norm_out = (struct matmul_norm_out){.weight = weight.device,
+                                                 .out = handed.device,
+                                                 .squares = rig_new(NULL, sizeof squares),
+                                                 .out_stride = handed.stride,
+                                                 .weight_dtype = c->dtype,
+                                                 .offset = 1};
+    if (experts_sum_can(&args)) {
+        OK(op_experts_sum(&args, rig_stream));
+        rig_read(after, residual.device, size * sizeof *after);
+        tensor_read(&handed);
+        for (uint32_t i = 0; i < c->count * c->hidden; i++) {
+            ck_assert_float_eq(after[i], m->out.host[i] + (adds ? residual.host[i] : 0));
+            if (hands)
+                check_close((double)tensor_at(&handed, i / c->hidden, i % c->hidden),
+                            (double)after[i] * (1 + (double)weight.host[i % c->hidden]), c->dtype,
+                            1e-5);
+        }
+        for (uint32_t row = 0; hands && row < c->count; row++) {
+            const float *of = after + (size_t)row * c->hidden;
+            double sum = 0, units = (c->hidden + 7) / 8;
+            rig_read(squares, args.norm_out.squares, sizeof squares);
+            for (uint32_t i = 0; i < MATMUL_PARTS && i < units; i++) {
+                float part = squares[row * MATMUL_PARTS + i];
+                sum += part == poison_of(DTYPE_F32) ? 0 : (double)part; /* more parts than blocks */
+            }
+            check_close(sum, dot(of, of, c->hidden), DTYPE_F32, 1e-4 * sum);
+        }
+    } else {
+        ck_assert_int_eq(op_experts_sum(&args, rig_stream), cudaErrorNotSupported);
+    }
+    free(after);
+}
+
+START_TEST(few_rows_go_through_theirs_at_once)
+{
+    struct mix m = {.c = &few[_i]};
+    rig_begin();
+    tensor_align(m.c->hidden % 8 || m.c->inner % 8 ? 1 : 8);
+    norm_route_check(&m);
+    up_check(&m);
+    down_check(&m);
+    combine_check(&m);
+    combine_norm_check(&m);
+    sum_check(&m, false, false);
+    sum_check(&m, true, false);
+    sum_check(&m, true, true);
+    free(m.route);
+    tensor_align(1);
+    rig_end();
+}
+END_TEST
 
 START_TEST(a_row_goes_through_its_experts)
 {
@@ -418,6 +626,7 @@ START_TEST(a_row_goes_through_its_experts)
     up_check(&m);
     down_check(&m);
     combine_check(&m);
+    combine_norm_check(&m);
     free(m.route);
     tensor_align(1);
     rig_end();
@@ -461,6 +670,7 @@ Suite *experts_suite(void)
     Suite *suite = suite_create("kernels: experts");
     TCase *tcase = tcase_create("experts");
     tcase_add_loop_test(tcase, a_row_goes_through_its_experts, 0, CASES);
+    tcase_add_loop_test(tcase, few_rows_go_through_theirs_at_once, 0, FEW);
     tcase_add_test(tcase, routes_of_no_numbers_stay_in_range);
     suite_add_tcase(suite, tcase);
     return suite;
