@@ -1,10 +1,12 @@
-/* Which way products with experts in 8 and 4 bits go, what their inputs become before, and the ways
- * of few pairs and of any shape: a warp an output of a pair, in float32. Many pairs are the tensor
- * cores' (experts_packed_tiles.cu). */
+/* Which way products with experts in 8 and 4 bits go, what their inputs become before, and the way
+ * of any shape: a warp an output of a pair, in float32. Few pairs are experts_packed_few.cu's,
+ * which prepares inputs by itself, many the tensor cores' (experts_e4m3.cu where inputs are
+ * rounded, experts_packed_tiles.cu). */
 #include "gpu/kernels/experts/experts_packed.cuh"
 
 #define PACKED_WARPS 8
-#define PACKED_FEW 64 /* pairs; each reads its matrix for itself */
+#define PACKED_FEW 64 /* pairs, of which each reads its matrix for itself */
+#define PACKED_FEW_ROUNDED 12
 #define PACKED_THREADS 256
 #define PACKED_GRID 65535u
 #define PACKED_ALIGNMENT 256
@@ -13,10 +15,10 @@
 
 /* What of x stands in scratch. */
 struct packed_room {
-    void *x; /* [rows][stride], of the dtype of x */
+    void *x; /* [rows][stride], of the dtype of x, or bytes of e4m3 */
     float *scales;
     uint32_t rows, stride, groups;
-    bool by_pair;
+    bool by_pair, bytes;
     size_t total; /* bytes */
 };
 
@@ -66,8 +68,13 @@ __device__ __forceinline__ void prepare_store(const struct experts_args &a,
                                               const struct packed_room &to, size_t at, float value,
                                               const e4m3_divisor *by)
 {
+    uint32_t rounded = by ? e4m3_round2(e4m3_quotient(value, *by), 0.0f) : 0;
+    if (to.bytes) {
+        static_cast<uint8_t *>(to.x)[at] = static_cast<uint8_t>(rounded);
+        return;
+    }
     if (by)
-        value = e4m3_value(static_cast<uint8_t>(e4m3_round2(e4m3_quotient(value, *by), 0.0f)));
+        value = e4m3_value(static_cast<uint8_t>(rounded));
     store_value(to.x, at, a.dtype, value);
 }
 
@@ -145,6 +152,7 @@ static cudaError_t packed_prepare(const struct experts_args *args, struct expert
         return cudaSuccess;
     if (!args->scratch || room.total > args->scratch_bytes)
         return cudaErrorNotSupported;
+    room.bytes = experts_e4m3_can(args);
     ret->a.x = room.x;
     ret->a.x_stride = room.stride;
     ret->a.spread = !room.by_pair;
@@ -158,104 +166,48 @@ static cudaError_t packed_prepare(const struct experts_args *args, struct expert
 
 /* ---- products ---- */
 
-/* A unit of one row, unscaled. */
-template <enum format FORMAT>
-__device__ __forceinline__ float unit_sum(const struct weight &w, const uint8_t *row, size_t scales,
-                                          uint32_t k, const float8 (&x)[2])
+/* A lane's part of row n: a number a turn. */
+__device__ __forceinline__ float numbers_sum(const struct experts_packed &p, uint32_t expert,
+                                             uint32_t pair, uint32_t n)
 {
-    uint4 unit = packed_load<FORMAT>(row + packed_bytes(FORMAT, k));
-    float zero = packed_zero(w, scales, k), sum = 0;
-#pragma unroll
-    for (int i = 0; i < PACKED_UNIT / 2; i++) {
-        float2 pair = packed_pair<FORMAT>(unit, i, zero);
-        sum += pair.x * x[i / 4].v[i % 4 * 2];
-        sum += pair.y * x[i / 4].v[i % 4 * 2 + 1];
-    }
+    const struct weight &w = p.a.w;
+    uint32_t row = packed_row(p.a, pair);
+    size_t x = (size_t)row * p.a.x_stride, scales = packed_scales_at(w, expert, n);
+    const uint8_t *from = packed_row_at(w, w.format, expert, n);
+    float sum = 0;
+    for (uint32_t k = threadIdx.x % WARP; k < w.k; k += WARP)
+        sum += packed_element(w, from, k, packed_zero(w, scales, k)) *
+               load_value(p.a.x, x + k, p.a.dtype) * packed_x_scale(p, row, k) *
+               packed_scale(w, scales, k);
     return sum;
 }
 
-/* A lane's part of row n, and of the `other` where there is one (w.n: none), which share their
- * inputs: a unit a turn. */
-template <enum format FORMAT> struct units_sum {
-    __device__ static void of(const struct experts_packed &p, uint32_t expert, uint32_t pair,
-                              uint32_t n, uint32_t other, float &gate, float &up)
-    {
-        const struct weight &w = p.a.w;
-        bool both = other < w.n;
-        uint32_t row = packed_row(p.a, pair);
-        other = both ? other : n;
-        size_t x = (size_t)row * p.a.x_stride, end = x + w.k;
-        const uint8_t *gates = packed_row_at(w, FORMAT, expert, n);
-        const uint8_t *ups = packed_row_at(w, FORMAT, expert, other);
-        size_t gate_scales = packed_scales_at(w, expert, n);
-        size_t up_scales = packed_scales_at(w, expert, other);
-#pragma unroll 2
-        for (uint32_t k = threadIdx.x % WARP * PACKED_UNIT; k < w.k; k += WARP * PACKED_UNIT) {
-            float8 values[2] = {load_float8(p.a.x, x + k, end, p.a.dtype),
-                                load_float8(p.a.x, x + k + 8, end, p.a.dtype)};
-            float scale = packed_x_scale(p, row, k);
-            gate += unit_sum<FORMAT>(w, gates, gate_scales, k, values) * scale *
-                    packed_scale(w, gate_scales, k);
-            if (both)
-                up += unit_sum<FORMAT>(w, ups, up_scales, k, values) * scale *
-                      packed_scale(w, up_scales, k);
-        }
-    }
-};
-
-/* The same of rows that are no whole units: a number a turn. */
-struct numbers_sum {
-    __device__ static float row(const struct experts_packed &p, uint32_t expert, uint32_t pair,
-                                uint32_t n)
-    {
-        const struct weight &w = p.a.w;
-        uint32_t row = packed_row(p.a, pair);
-        size_t x = (size_t)row * p.a.x_stride, scales = packed_scales_at(w, expert, n);
-        const uint8_t *from = packed_row_at(w, w.format, expert, n);
-        float sum = 0;
-        for (uint32_t k = threadIdx.x % WARP; k < w.k; k += WARP)
-            sum += packed_element(w, from, k, packed_zero(w, scales, k)) *
-                   load_value(p.a.x, x + k, p.a.dtype) * packed_x_scale(p, row, k) *
-                   packed_scale(w, scales, k);
-        return sum;
-    }
-    __device__ static void of(const struct experts_packed &p, uint32_t expert, uint32_t pair,
-                              uint32_t n, uint32_t other, float &gate, float &up)
-    {
-        gate = row(p, expert, pair, n);
-        up = other < p.a.w.n ? row(p, expert, pair, other) : 0;
-    }
-};
-
-template <class Sum>
 __global__ void __launch_bounds__(PACKED_WARPS *WARP)
-    packed_few_kernel(const __grid_constant__ struct experts_packed p)
+    packed_numbers_kernel(const __grid_constant__ struct experts_packed p)
 {
     grid_wait();
     grid_trigger();
     const struct experts_args &a = p.a;
-    uint32_t pairs = range_rows(a.rows) * a.top, half = (a.w.n + 1) / 2;
+    uint32_t pairs = range_rows(a.rows) * a.top, outputs = a.gated ? a.w.n / 2 : a.w.n;
     uint32_t n = blockIdx.x * PACKED_WARPS + threadIdx.x / WARP;
-    if (n >= half)
+    if (n >= outputs)
         return;
     for (uint32_t pair = blockIdx.y; pair < pairs; pair += gridDim.y) {
         uint32_t expert =
             a.routes[(size_t)(pair / a.top) * a.route_stride + pair % a.top].expert - a.own.first;
         if (expert >= a.own.count)
             continue;
-        float gate = 0, up = 0;
-        Sum::of(p, expert, pair, n, half + n, gate, up);
-        experts_put(a, expert, pair, n, gate, up);
-        if (!a.gated && half + n < a.w.n)
-            experts_put(a, expert, pair, half + n, up, 0);
+        float y = numbers_sum(p, expert, pair, n);
+        float up = a.gated ? numbers_sum(p, expert, pair, outputs + n) : 0;
+        experts_put(a, expert, pair, n, y, up);
     }
 }
 
-template <class Sum>
-static cudaError_t few_launch(const struct experts_packed *p, uint64_t pairs, cudaStream_t stream)
+static cudaError_t packed_numbers(const struct experts_packed *p, uint64_t pairs,
+                                  cudaStream_t stream)
 {
-    return launch(packed_few_kernel<Sum>,
-                  dim3(ceil_div((p->a.w.n + 1) / 2, PACKED_WARPS),
+    return launch(packed_numbers_kernel,
+                  dim3(ceil_div(experts_outputs(&p->a), PACKED_WARPS),
                        static_cast<unsigned>(pairs < PACKED_GRID ? pairs : PACKED_GRID)),
                   PACKED_WARPS * WARP, 0, stream, *p);
 }
@@ -288,17 +240,17 @@ cudaError_t experts_packed(const struct experts_args *args, cudaStream_t stream)
         return cudaSuccess;
     if (bf16::experts_e2m1_can(args))
         return bf16::experts_e2m1(args, stream);
+    bool units = packed_whole_units(&p), few = units && experts_packed_few_can(args);
+    if (few && pairs <= (experts_e4m3_can(args) ? PACKED_FEW_ROUNDED : PACKED_FEW))
+        return experts_packed_few(args, stream);
     cudaError_t result = packed_prepare(args, &p, stream);
     if (result != cudaSuccess)
         return result;
-    if (!packed_whole_units(&p))
-        return few_launch<numbers_sum>(&p, pairs, stream);
-    if (pairs > PACKED_FEW && bf16::experts_packed_tiles_can(&p))
+    if (experts_e4m3_can(args))
+        return experts_e4m3(&p, stream);
+    if (bf16::experts_packed_tiles_can(&p))
         return bf16::experts_packed_tiles(&p, stream);
-    if (pairs > PACKED_FEW && f16::experts_packed_tiles_can(&p))
+    if (f16::experts_packed_tiles_can(&p))
         return f16::experts_packed_tiles(&p, stream);
-    return args->w.format == FORMAT_E4M3   ? few_launch<units_sum<FORMAT_E4M3>>(&p, pairs, stream)
-           : args->w.format == FORMAT_U4   ? few_launch<units_sum<FORMAT_U4>>(&p, pairs, stream)
-           : args->w.format == FORMAT_E2M1 ? few_launch<units_sum<FORMAT_E2M1>>(&p, pairs, stream)
-                                           : few_launch<units_sum<FORMAT_U8>>(&p, pairs, stream);
+    return few ? experts_packed_few(args, stream) : packed_numbers(&p, pairs, stream);
 }

@@ -35,6 +35,12 @@ EXPERTS_PACKED_OF_HALF
 }
 
 cudaError_t experts_packed(const struct experts_args *args, cudaStream_t stream);
+/* Inputs are bytes of e4m3. */
+bool experts_e4m3_can(const struct experts_args *args);
+cudaError_t experts_e4m3(const struct experts_packed *packed, cudaStream_t stream);
+/* Of whole units, inputs as they come. */
+bool experts_packed_few_can(const struct experts_args *args);
+cudaError_t experts_packed_few(const struct experts_args *args, cudaStream_t stream);
 
 /* Rows are whole units, and each of one scale and one zero. */
 static inline bool packed_whole_units(const struct experts_packed *p)

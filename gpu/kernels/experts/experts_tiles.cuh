@@ -5,7 +5,7 @@
 
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/mma.cuh"
-#include "gpu/kernels/experts/experts.cuh"
+#include "gpu/kernels/experts/experts_find.cuh"
 
 namespace HALF
 {
@@ -27,40 +27,6 @@ template <int ROWS> struct tile_shape {
     static constexpr uint32_t stage_bytes = (ROWS + TILE_WIDTH) * TILE_ROW_BYTES;
 };
 
-struct tile {
-    uint32_t expert, first, count; /* of the segments' pairs */
-};
-
-/* A warp; false: there are fewer tiles. */
-template <int ROWS>
-__device__ __forceinline__ bool tile_find(const struct experts_args &a, uint32_t number, tile &ret)
-{
-    uint32_t lane = threadIdx.x % WARP, own = a.own.count, before = 0;
-    for (uint32_t base = 0; base < own; base += WARP) {
-        uint32_t expert = base + lane;
-        uint32_t first = expert < own ? a.segments[expert] : 0;
-        uint32_t count = expert < own ? a.segments[expert + 1] - first : 0;
-        uint32_t tiles = (count + ROWS - 1) / ROWS, end = tiles;
-#pragma unroll
-        for (int step = 1; step < WARP; step *= 2) {
-            uint32_t left = __shfl_up_sync(FULL_MASK, end, step);
-            end += lane >= step ? left : 0;
-        }
-        uint32_t beyond = __ballot_sync(FULL_MASK, number < before + end);
-        if (beyond) {
-            int source = __popc(~beyond & (beyond - 1)); /* the first one */
-            uint32_t skipped = (number - before - (end - tiles)) * ROWS;
-            skipped = __shfl_sync(FULL_MASK, skipped, source);
-            count = __shfl_sync(FULL_MASK, count, source);
-            ret = {base + source, __shfl_sync(FULL_MASK, first, source) + skipped,
-                   min(count - skipped, (uint32_t)ROWS)};
-            return true;
-        }
-        before += __shfl_sync(FULL_MASK, end, WARP - 1);
-    }
-    return false;
-}
-
 /* The row of the expert's matrix that row r of the tile's is; a.w.n: none. */
 template <int ROWS>
 __device__ __forceinline__ uint32_t tile_weight_row(const struct experts_args &a, uint32_t r)
@@ -77,25 +43,6 @@ __device__ __forceinline__ uint32_t tile_weight_row(const struct experts_args &a
 __device__ __forceinline__ uint32_t tile_place(uint32_t row, uint32_t piece)
 {
     return row * TILE_ROW_BYTES + ((piece ^ row) % TILE_PIECES) * 16;
-}
-
-/* The block's tile, known to all of its threads. */
-template <int ROWS>
-__device__ __forceinline__ bool tile_begin(const struct experts_args &a, tile &ret)
-{
-    __shared__ tile found;
-    __shared__ bool is_there;
-    if (threadIdx.x < WARP) {
-        tile at = {};
-        bool there = tile_find<ROWS>(a, blockIdx.x, at);
-        if (threadIdx.x == 0) {
-            found = at;
-            is_there = there;
-        }
-    }
-    __syncthreads();
-    ret = found;
-    return is_there;
 }
 
 /* What a thread copies of x: one piece of every 32nd row. */

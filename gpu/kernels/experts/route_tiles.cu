@@ -194,6 +194,9 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     grid_trigger();
     grid_wait();
     uint32_t rows = range_rows(a.rows);
+    if (s.segments && rows == 0)
+        for (uint32_t e = threadIdx.x; rank == 0 && e <= s.own.count; e += ROUTE_THREADS)
+            s.segments[e] = 0;
     if (row >= rows)
         return;
     const half_t *x = static_cast<const half_t *>(a.x) + (size_t)row * a.x_stride;

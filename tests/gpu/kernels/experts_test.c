@@ -424,7 +424,7 @@ static void up_check(struct mix *m)
             double up = dot(x, w + (size_t)(c->inner + i) * c->hidden, c->hidden) +
                         bias_of(m, p, c->inner + i, 2 * c->inner);
             check_close((double)tensor_at(&m->pairs, p, i), gated(c, gate, up), c->dtype,
-                        1e-5 * (1 + fabs(gate)) * (1 + fabs(up)));
+                        1e-5 * (1 + c->hidden / 500.0) * (1 + fabs(gate)) * (1 + fabs(up)));
         }
     }
 }
@@ -554,7 +554,7 @@ static void sum_check(struct mix *m, bool adds, bool hands)
     size_t size = (size_t)c->max * c->hidden;
     struct tensor residual = flat(DTYPE_F32, size, 2), weight = flat(c->dtype, c->hidden, 1);
     struct tensor handed = tensor_poison(c->dtype, c->max, c->hidden);
-    float *after = malloc(size * sizeof *after), squares[2 * MATMUL_PARTS];
+    float *after = malloc(size * sizeof *after), squares[3 * MATMUL_PARTS];
     struct experts_sum_args args = {.experts = experts_of(m, &m->down, c->hidden, c->inner),
                                     .combine = combine_of(m, residual.device),
                                     .adds = adds};

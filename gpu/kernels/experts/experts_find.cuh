@@ -1,0 +1,57 @@
+/* Which pairs of which expert a block has: tiles of up to ROWS, numbered expert by expert. */
+#pragma once
+
+#include "gpu/kernels/experts/experts.cuh"
+
+struct tile {
+    uint32_t expert, first, count; /* of the segments' pairs */
+};
+
+/* A warp; false: there are fewer tiles. */
+template <int ROWS>
+__device__ __forceinline__ bool tile_find(const struct experts_args &a, uint32_t number, tile &ret)
+{
+    uint32_t lane = threadIdx.x % WARP, own = a.own.count, before = 0;
+    for (uint32_t base = 0; base < own; base += WARP) {
+        uint32_t expert = base + lane;
+        uint32_t first = expert < own ? a.segments[expert] : 0;
+        uint32_t count = expert < own ? a.segments[expert + 1] - first : 0;
+        uint32_t tiles = (count + ROWS - 1) / ROWS, end = tiles;
+#pragma unroll
+        for (int step = 1; step < WARP; step *= 2) {
+            uint32_t left = __shfl_up_sync(FULL_MASK, end, step);
+            end += lane >= step ? left : 0;
+        }
+        uint32_t beyond = __ballot_sync(FULL_MASK, number < before + end);
+        if (beyond) {
+            int source = __popc(~beyond & (beyond - 1)); /* the first one */
+            uint32_t skipped = (number - before - (end - tiles)) * ROWS;
+            skipped = __shfl_sync(FULL_MASK, skipped, source);
+            count = __shfl_sync(FULL_MASK, count, source);
+            ret = {base + source, __shfl_sync(FULL_MASK, first, source) + skipped,
+                   min(count - skipped, (uint32_t)ROWS)};
+            return true;
+        }
+        before += __shfl_sync(FULL_MASK, end, WARP - 1);
+    }
+    return false;
+}
+
+/* The block's tile, known to all of its threads. */
+template <int ROWS>
+__device__ __forceinline__ bool tile_begin(const struct experts_args &a, tile &ret)
+{
+    __shared__ tile found;
+    __shared__ bool is_there;
+    if (threadIdx.x < WARP) {
+        tile at = {};
+        bool there = tile_find<ROWS>(a, blockIdx.x, at);
+        if (threadIdx.x == 0) {
+            found = at;
+            is_there = there;
+        }
+    }
+    __syncthreads();
+    ret = found;
+    return is_there;
+}
