@@ -21,12 +21,12 @@ static struct replica_worker *worker_of(struct replica *replica)
 
 static int check_texts(const struct reloader *reloader, struct error *error)
 {
-    struct model_text text = {0};
-    int rc = check_text_load(&text, reloader->options, error);
-    if (!rc)
-        rc = model_text_same(&reloader->texts[reloader->number], &text, error);
-    model_text_free(&text);
-    return rc;
+    const char *differs = NULL;
+    int rc = check_text_differs(&reloader->texts[reloader->number], reloader->options, &differs,
+                                error);
+    if (!differs)
+        return rc;
+    return error_set(error, ERR_BAD_MODEL, "another version may not differ in %s", differs);
 }
 
 static int open_part(struct reloader *reloader, uint32_t index, struct error *error)

@@ -113,6 +113,15 @@ sed -i 's/"eos_token_id": 256/"eos_token_id": 255/' "$scratch/changed/config.jso
 check "other end tokens" "$(native | grep -c 'they differ in its end tokens: restart the daemon')" 1
 cp deploy/demo-model/*.json "$scratch/changed"
 check "its own again" "$(native)" "$demo"
+for file in tokenizer.json tokenizer_config.json; do
+    "$sluice" sleep demo > /dev/null
+    becomes demo asleep
+    printf ' ' >> "$scratch/changed/$file"
+    check "another $file" "$(native | grep -c 'they differ in tokenizer.json, tokenizer_config.json or .*: restart the daemon')" 1
+    check "the daemon is well" "$("$sluice" health --json | grep -c '"status":"ok".*"failing":\["demo"\]')" 1
+    cp "deploy/demo-model/$file" "$scratch/changed"
+    check "its own $file" "$(native)" "$demo"
+done
 stop
 
 # Two of which one has room in host memory: the other wakes from its files.
