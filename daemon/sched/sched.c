@@ -268,6 +268,17 @@ void sched_count_slot(struct sched *sched, const struct seq *seq, bool has)
     sched->level_slots[level] += has ? 1 : -1;
     if (sched_yields(seq))
         sched->level_yields[level] += has ? 1 : -1;
+    if (!has && seq->phase == PHASE_DECODE) {
+        sched->decode_count--;
+        sched->decode_computed -= seq->num_computed;
+    }
+}
+
+void sched_compute(struct sched *sched, struct seq *seq, uint32_t tokens)
+{
+    seq->num_computed += tokens;
+    if (seq->phase == PHASE_DECODE)
+        sched->decode_computed += tokens;
 }
 
 void sched_release_slot(struct sched *sched, struct seq *seq)
