@@ -216,8 +216,10 @@ static void stopped(struct reloader *reloader)
         return;
     model_reload_forget(reloader->server);
     for (uint32_t i = 0; i < reloader->count; i++) {
+        struct replica_worker *served = worker_of(model_of(reloader)->replicas[i]);
         if (reloader->taken_over)
-            replica_inherit(worker_of(model_of(reloader)->replicas[i]));
+            replica_inherit(served);
+        served->beside = NULL;
         drop_from_loop(reloader, reloader->parts[i]);
     }
     run(reloader, RELOADER_CLOSING);
@@ -298,6 +300,7 @@ static void start(struct reloader *reloader, time_us now_us)
             return;
         }
         list->at[list->count++] = part;
+        worker_of(model_of(reloader)->replicas[i])->beside = part;
     }
 }
 
@@ -369,6 +372,7 @@ static void take_over(struct reloader *reloader, time_us now_us)
         struct replica_worker *fresh = worker_of(model->replicas[i]);
         reloader->parts[i] = worker_of(reloader->server->reload.others[i]);
         fresh->elder = reloader->parts[i];
+        fresh->elder->beside = NULL;
         fresh->waking = false;
     }
     reloader->list->at[reloader->number] = reloader->options;

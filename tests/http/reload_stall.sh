@@ -49,9 +49,14 @@ rm "$scratch/two/stalled"
 
 # A kernel that never ends, behind those of the start: of some reload's loading.
 SLUICE_EMU_FAULT=launch:1000:hang soon start --model demo=deploy/demo-model
+held() { "$sluice" stats --prometheus | grep -F "sluice_$1{" | grep -F 'kind="weights"' | sed 's/.* //'; }
+weights=$(held memory_bytes)
 for _ in $(seq 50); do
     timeout 100 "$sluice" reload demo > /dev/null 2>&1 || break
 done
 hangs "a device that hangs" "it came no further for 0.5 s while it was loaded"
+for figure in memory_bytes gpu_memory_bytes; do
+    check "what the version that hangs holds is in $figure" "$(held "$figure")" $((2 * weights))
+done
 stops "a device that hangs"
 [ $failed = 0 ]
