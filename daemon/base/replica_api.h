@@ -27,6 +27,7 @@ struct replica_room {
     uint64_t token_ns;       /* what a prompt's token takes, about; 0 = not known */
     uint64_t copy_ns;        /* and one that comes from host memory */
     bool empty;              /* nothing at all is there: takes whatever can fit at all */
+    bool starves;            /* no sequence there gets memory, and none has any to give up */
 };
 
 /* How the server reaches a replica. daemon/worker/replica.c puts a worker behind it, a test its

@@ -420,6 +420,7 @@ struct replica_room sched_room(const struct sched *sched, time_us now_us)
     room.token_ns = cost_token_ns(&sched->cost, sched->limits.tokens_max);
     room.copy_ns = (uint64_t)(sched->copy_us * 1000 / sched->kv.block_tokens);
     room.empty = sched->slot_count == 0 && sched->waiting_count == 0;
+    room.starves = sched->stalled_since_us != 0 && !room.empty;
     return room;
 }
 

@@ -161,4 +161,14 @@ check "answers of b" "$(cat "$scratch"/b.* | sort -u)" "$b"
 check "answers in all" "$(cat "$scratch"/a.* "$scratch"/b.* | wc -l)" 36
 check "how many wakes are no thrash" "$(("$(figure 'wakes_total{model="a"}')" < 20))" 1
 stop
+
+# Beside each other they leave room for 256 tokens of KV: one that is idle makes way for what another computes.
+start --model a=synthetic:tiny --model b=synthetic:tiny --slab-size 1MiB --gpu-memory-max 24MiB --gpu-memory-reserve 0 \
+    --model-stay 100ms --model-option b:seed=7
+b=$(native --model b)
+check "both are awake" "$(state a) $(state b)" "awake awake"
+check "tokens of the one that had no memory" "$("$sluice" generate --tokens 1,2,3,4 --ignore-eos --max-tokens 1000 2>&1 | tr , '\n' | grep -c .)" 1000
+check "it has taken the other's" "$(state a) $(state b)" "awake asleep"
+check "which answers again" "$(native --model b)" "$b"
+stop
 [ $failed = 0 ]
