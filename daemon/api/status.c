@@ -226,22 +226,6 @@ static void put_kind(struct json_writer *writer, enum stats_kind kind,
     }
 }
 
-static void add_memory(struct gpu_memory *sum, const struct gpu_memory *one)
-{
-    sum->weights += one->weights;
-    sum->kv_used += one->kv_used;
-    sum->kv_held += one->kv_held;
-    sum->scratch_used += one->scratch_used;
-    sum->scratch_held += one->scratch_held;
-    sum->graphs += one->graphs;
-    sum->pinned += one->pinned;
-    sum->host_blocks += one->host_blocks;
-    sum->kept_pinned += one->kept_pinned;
-    sum->kept_mapped += one->kept_mapped;
-    sum->device_free += one->device_free;
-    sum->device_total += one->device_total;
-}
-
 static void add_counters(struct gpu_counters *sum, const struct gpu_counters *one)
 {
     sum->steps += one->steps;
@@ -261,10 +245,12 @@ static void add_replica_memory(struct gpu_memory *sum, const struct replica *rep
         struct gpu_memory memory = {0};
         const uint64_t bit = UINT64_C(1) << (replica->devices[rank] & 63);
         replica->api->memory(replica, rank, &memory);
+        replica_add_memory(sum, &memory);
         if (*seen & bit)
-            memory.device_free = memory.device_total = 0;
+            continue;
         *seen |= bit;
-        add_memory(sum, &memory);
+        sum->device_free += memory.device_free;
+        sum->device_total += memory.device_total;
     }
 }
 

@@ -27,6 +27,7 @@ struct replica_room {
     uint64_t token_ns;       /* what a prompt's token takes, about; 0 = not known */
     uint64_t copy_ns;        /* and one that comes from host memory */
     bool empty;              /* nothing at all is there: takes whatever can fit at all */
+    bool starves;            /* no sequence there gets memory, and none has any to give up */
 };
 
 /* How the server reaches a replica. daemon/worker/replica.c puts a worker behind it, a test its
@@ -48,6 +49,21 @@ static inline bool replica_shares_device(const struct replica *a, const struct r
     return false;
 }
 
+/* What is held; of the device itself nothing. */
+static inline void replica_add_memory(struct gpu_memory *sum, const struct gpu_memory *one)
+{
+    sum->weights += one->weights;
+    sum->kv_used += one->kv_used;
+    sum->kv_held += one->kv_held;
+    sum->scratch_used += one->scratch_used;
+    sum->scratch_held += one->scratch_held;
+    sum->graphs += one->graphs;
+    sum->pinned += one->pinned;
+    sum->host_blocks += one->host_blocks;
+    sum->kept_pinned += one->kept_pinned;
+    sum->kept_mapped += one->kept_mapped;
+}
+
 struct replica_api {
     /* What can be sent now. */
     struct replica_room (*room)(const struct replica *replica);
@@ -65,7 +81,8 @@ struct replica_api {
     void (*ask_stats)(struct replica *replica);
     bool (*stats_there)(struct replica *replica);                 /* whether they have come since */
     const struct stats_worker *(*stats)(struct replica *replica); /* the last there are */
-    /* Figures of one rank's device, and of all of them together. */
+    /* Figures of one rank's device, and of all of them together; what another version of it has
+     * there, while there is one, is in them. */
     void (*memory)(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory);
     void (*counters)(const struct replica *replica, struct gpu_counters *ret_counters);
     /* Whether its device refused it memory since this was asked last: COMPLETION_MEMORY told of it.

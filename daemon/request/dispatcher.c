@@ -66,12 +66,28 @@ static struct replica_common common_of(struct replica *const *replicas, const st
     return common;
 }
 
+/* Where there is no memory for its results it ends here, and its user is charged nothing. */
+static bool make_room(struct server *server, struct waiting *waiting, struct seq *seq,
+                      time_us now_us)
+{
+    const uint32_t hidden = seq->request->model ? seq->request->model->info.hidden : 0;
+    if (!seq_make_room(seq, hidden, &server->failure))
+        return true;
+    waiting_remove(waiting, seq);
+    seq->finish = FINISH_ERROR;
+    seq->failure = &server->failure;
+    request_table_end(server, seq, now_us);
+    return false;
+}
+
 static void send(struct server *server, struct replica *replica, struct seq *seq, uint64_t loss,
                  time_us now_us)
 {
     struct served_model *model = seq->request->model;
     struct replica *const *replicas = model_reload_replicas(server, seq->request);
     uint32_t host;
+    if (!make_room(server, &model->waiting, seq, now_us))
+        return;
     for (uint32_t i = 0; i < model->replica_count; i++)
         if (replicas[i] == replica) {
             seq->had = had(replicas, i, seq, false, &host);
@@ -80,12 +96,6 @@ static void send(struct server *server, struct replica *replica, struct seq *seq
     waiting_take(&model->waiting, seq,
                  seq->prompt_len - seq->had + seq->had / DISPATCH_HAD_SHARE + loss);
     seq->turn = seq->share->turn.used;
-    if (seq_make_room(seq, model->info.hidden, &server->failure)) {
-        seq->finish = FINISH_ERROR;
-        seq->failure = &server->failure;
-        request_table_end(server, seq, now_us);
-        return;
-    }
     seq->replica = replica;
     request_table_send(server, seq, result_bytes(seq));
     replica->api->send(replica, seq);
@@ -178,7 +188,6 @@ static bool send_owed(struct server *server, struct seq *seq, time_us now_us)
     seq->owed = true;
     seq->way_sink = victim->sink;
     seq->way_user = victim->user_id;
-    seq->request->model->owed++;
     server->counts.owed_total++;
     /* Its tokens will be computed once more. */
     uint64_t loss = (uint64_t)victim->prompt_len + seq_out_count(victim);
@@ -258,13 +267,9 @@ static void send_job(struct server *server, struct seq *seq, time_us now_us)
 {
     struct server_jobs *jobs = &server->jobs;
     const uint64_t bytes = seq->job->in_bytes + seq->job->out_bytes;
-    waiting_take(&jobs->waiting, seq, (bytes >> JOB_CHARGE_SHIFT) + 1);
-    if (seq_make_room(seq, 0, &server->failure)) {
-        seq->finish = FINISH_ERROR;
-        seq->failure = &server->failure;
-        request_table_end(server, seq, now_us);
+    if (!make_room(server, &jobs->waiting, seq, now_us))
         return;
-    }
+    waiting_take(&jobs->waiting, seq, (bytes >> JOB_CHARGE_SHIFT) + 1);
     seq->replica = jobs->replica;
     request_table_send(server, seq, result_bytes(seq));
     jobs->replica->api->send(jobs->replica, seq);

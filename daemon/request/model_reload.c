@@ -53,6 +53,10 @@ int model_reload_ask(struct server *server, struct served_model *model, const ch
         rc = check_model(server, model, error);
     if (!rc && directory[0] && directory[0] != '/')
         rc = error_set(error, ERR_BAD_VALUE, "directory must begin with /");
+    if (!rc && server->reload.hangs)
+        rc = error_set(error, ERR_BAD_STATE,
+                       "a version of %s that was refused hangs: none is loaded before it has ended",
+                       now->info.id);
     if (!rc && now)
         rc = error_set(error, ERR_BUSY, "%s is being reloaded (%s): one at a time", now->info.id,
                        model_reload_word(server, now));
@@ -84,7 +88,7 @@ const char *model_reload_word(const struct server *server, const struct served_m
                                         [RELOAD_TESTING] = "testing",
                                         [RELOAD_RETIRING] = "retiring",
                                         [RELOAD_ENDING] = "ending"};
-    if (model_reload_on(server, model))
+    if (model_reload_on(server, model) && !server->reload.hangs)
         return words[server->reload.state];
     return model->version.refusal.code ? "failed" : "none";
 }
@@ -209,6 +213,16 @@ void model_reload_refuse(struct server *server, const struct error *error)
     reload->due_us = 0;
     log_line(LOG_ERROR, "model", "%s is not reloaded, and version %u serves on: %s",
              reload->model->info.id, version->number + 1, error->text);
+}
+
+void model_reload_hang(struct server *server)
+{
+    struct model_reload *reload = &server->reload;
+    assert(reload->state == RELOAD_ENDING);
+    reload->hangs = true;
+    reload->due_us = 0;
+    log_line(LOG_ERROR, "model", "%s: the version that was refused hangs, and is left to itself",
+             reload->model->info.id);
 }
 
 void model_reload_forget(struct server *server)

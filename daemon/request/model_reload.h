@@ -17,6 +17,9 @@
  * down. Whatever fails before the new one has the place leaves the old one there, and the reason is
  * kept until the next reload.
  *
+ * Whoever comes no further for reload-stall while it is loaded is refused, too. It may hang for
+ * ever: it is left to itself, and no other version is loaded before it has ended.
+ *
  * While a model is reloaded it does not fall asleep. loop thread
  */
 #pragma once
@@ -55,6 +58,7 @@ struct model_reload {
     struct replica *others[REPLICA_SELECT_MAX]; /* the version that is not served: as many as its */
     uint64_t other_load;
     bool admits;    /* a request that is made now is the other version's: the test's */
+    bool hangs;     /* what was refused does not end: it counts as failed, and none begins before */
     time_us due_us; /* when it is looked at again by itself; 0: never */
 };
 
@@ -95,6 +99,8 @@ void model_reload_take_over(struct server *server, const struct gpu_model *info,
                             uint64_t kv_tokens);
 /* The new one does not take over, and is taken down. */
 void model_reload_refuse(struct server *server, const struct error *error);
+/* Taking it down takes too long; it may end all the same, and is told of then. */
+void model_reload_hang(struct server *server);
 /* Nothing of the version that is not served waits or runs: its replicas may end. */
 bool model_reload_idle(const struct server *server);
 /* They end: nobody reaches them any more. */

@@ -142,7 +142,7 @@ static bool one_leaves(const struct server *server, const struct served_model *m
     for (uint32_t i = 0; i < server->model_count; i++) {
         const struct served_model *other = &server->models[i];
         bool leaves = other->sleep.state == MODEL_RESTING || other->sleep.state == MODEL_FALLING;
-        if (leaves && share_device(model, other))
+        if (leaves && other != model && share_device(model, other))
             return true;
     }
     return false;
@@ -153,11 +153,11 @@ static bool lacks_memory(const struct model_sleep *sleep)
     return sleep->refused_us && sleep->refusal.code == ERR_DEVICE_MEMORY;
 }
 
-/* Whom it made way for is there, or wants nothing any more. */
+/* Whom it made way for is there and has memory, or wants nothing any more. */
 static bool is_repaid(const struct server *server, const struct model_sleep *sleep)
 {
     const struct served_model *other = sleep->gave ? &server->models[sleep->gave - 1] : NULL;
-    return !other || (other->sleep.state != MODEL_WAKING &&
+    return !other || (other->sleep.state != MODEL_WAKING && !other->sleep.starved_us &&
                       (other->sleep.state != MODEL_ASLEEP || !wants_waking(other)));
 }
 
@@ -232,6 +232,36 @@ static void tend_asleep(struct server *server, struct served_model *model, time_
 
 /* ---- making way --------------------------------------------------------------------------------
  */
+static bool starves(const struct served_model *model)
+{
+    for (uint32_t i = 0; model->running > 0 && i < model->replica_count; i++)
+        if (model->replicas[i]->api->room(model->replicas[i]).starves)
+            return true;
+    return false;
+}
+
+/* Its worker asks for memory again and again, and tells of each refusal: a turn comes. */
+static void tend_starved(const struct server *server, struct served_model *model, time_us now_us)
+{
+    struct model_sleep *sleep = &model->sleep;
+    if (server->model_count < 2 || !starves(model))
+        sleep->starved_us = 0;
+    else if (!sleep->starved_us)
+        sleep->starved_us = now_us;
+}
+
+/* For one that starves nobody leaves who does as well; and one that is busy later than one that is
+ * idle, since what it runs may end and do. */
+static bool may_leave(const struct served_model *leaver, const struct served_model *model,
+                      time_us now_us)
+{
+    const time_us since_us = model->sleep.starved_us;
+    if (!since_us)
+        return true;
+    return !leaver->sleep.starved_us &&
+           now_us >= since_us + (is_idle(leaver) ? MODEL_STARVE_US : MODEL_STARVE_BUSY_US);
+}
+
 /* Who has stayed, idle ones before busy ones, and of those who was used the longest ago, or is
  * awake for the longest. */
 static struct served_model *find_leaver(struct server *server, const struct served_model *model,
@@ -243,7 +273,8 @@ static struct served_model *find_leaver(struct server *server, const struct serv
         const struct model_sleep *sleep = &other->sleep;
         if (other == model || sleep->state != MODEL_AWAKE || sleep->lasting ||
             model_reload_on(server, other) ||
-            now_us < sleep->since_us + server->options->model_stay || !share_device(model, other))
+            now_us < sleep->since_us + server->options->model_stay ||
+            !share_device(model, other) || !may_leave(other, model, now_us))
             continue;
         bool idle = is_idle(other);
         if (!best || (idle && !is_idle(best)) ||
@@ -298,6 +329,7 @@ void model_sleep_turn(struct server *server, time_us now_us)
     for (uint32_t i = 0; i < server->model_count; i++) {
         struct served_model *model = &server->models[i];
         struct model_sleep *sleep = &model->sleep;
+        tend_starved(server, model, now_us);
         if (sleep->state == MODEL_AWAKE)
             tend_awake(server, model, now_us);
         else if (sleep->state == MODEL_RESTING && model->running == 0)
@@ -307,6 +339,8 @@ void model_sleep_turn(struct server *server, time_us now_us)
         else if (is_on_its_way(sleep))
             tend_way(model, now_us);
         if (sleep->state == MODEL_ASLEEP && lacks_memory(sleep) && wants_waking(model))
+            make_way(server, model, now_us);
+        if (sleep->starved_us && server->phase != SERVER_LOADING)
             make_way(server, model, now_us);
     }
 }

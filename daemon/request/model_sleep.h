@@ -20,6 +20,9 @@
  * hold the memory it is asked for again, less and less often, and after MODEL_WAKE_MOST_US what
  * waits is refused with the reason.
  *
+ * One that is awake and starves, since not one of its sequences gets KV (others gave back what they
+ * had cached), has another make way likewise, which does not wake before it has some.
+ *
  * Who wakes or falls asleep may take long, but not without progress: after MODEL_STALL_US of that
  * the daemon is stuck, as by a step that does not end.
  *
@@ -37,6 +40,8 @@
 #define MODEL_WAKE_RETRY_MOST_US 5000000u
 #define MODEL_WAKE_MOST_US 30000000u
 #define MODEL_STALL_US 120000000u
+#define MODEL_STARVE_US 1000000u      /* after which an idle model makes way, */
+#define MODEL_STARVE_BUSY_US 5000000u /* and a busy one */
 
 struct served_model;
 struct server;
@@ -59,6 +64,7 @@ struct model_sleep {
     uint32_t gave;        /* the number and 1 of the model that it made way for; 0: none */
     struct error refusal; /* the last one's reason */
     bool failing;         /* its last waking was refused */
+    time_us starved_us;   /* since when it starves; 0: it does not */
     uint64_t moved;       /* while it wakes or falls: how far it has come, by some measure; */
     time_us moved_us;     /* since when it is there; */
     bool stalled;         /* that is for too long */

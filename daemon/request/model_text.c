@@ -334,24 +334,22 @@ static bool are_same_pairs(const struct pair_form *a, const struct pair_form *b)
                                                : strcmp(a->instruction, b->instruction) == 0);
 }
 
-int model_text_same(const struct model_text *model_text, const struct model_text *other,
-                    struct error *error)
+const char *model_text_differs(const struct model_text *model_text, const struct model_text *other)
 {
-    const char *what = NULL;
     if (memcmp(model_text->files, other->files, sizeof(other->files)) != 0 ||
         !model_text->tokenizer != !other->tokenizer)
-        what = "tokenizer.json, tokenizer_config.json or chat_template.jinja";
-    else if (!is_same_source(model_text->chat, other->chat))
-        what = "the chat template";
-    else if (!are_same_pairs(&model_text->pairs, &other->pairs))
-        what = "what config.json says of scores";
-    else if (model_text->head.labels != other->head.labels)
-        what = "the head of classes";
-    else if (model_text->row_cut_any != other->row_cut_any ||
-             model_text->row_cut_count != other->row_cut_count ||
-             memcmp(model_text->row_cut, other->row_cut, sizeof(other->row_cut)) != 0)
-        what = "what config.json says of rows that may be cut";
-    return what ? error_set(error, ERR_BAD_MODEL, "another version may not differ in %s", what) : 0;
+        return "tokenizer.json, tokenizer_config.json or chat_template.jinja";
+    if (!is_same_source(model_text->chat, other->chat))
+        return "the chat template";
+    if (!are_same_pairs(&model_text->pairs, &other->pairs))
+        return "what config.json says of scores";
+    if (model_text->head.labels != other->head.labels)
+        return "the head of classes";
+    if (model_text->row_cut_any != other->row_cut_any ||
+        model_text->row_cut_count != other->row_cut_count ||
+        memcmp(model_text->row_cut, other->row_cut, sizeof(other->row_cut)) != 0)
+        return "what config.json says of rows that may be cut";
+    return NULL;
 }
 
 int model_text_read_template(const char *path, struct chat_template **ret_template,

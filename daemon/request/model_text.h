@@ -50,10 +50,9 @@ int model_text_load(struct model_text *model_text, const char *model, struct err
  * tokenizer, on either side, there is nothing to compare. */
 int model_text_same_tokens(const struct model_text *model_text, const char *draft_model,
                            struct error *error);
-/* Whether texts become the same tokens, and tokens the same texts, by both. ERR_BAD_MODEL says what
- * differs. */
-int model_text_same(const struct model_text *model_text, const struct model_text *other,
-                    struct error *error);
+/* Where texts do not become the same tokens, or tokens the same texts, by both: what differs, in
+ * words. NULL: nothing. */
+const char *model_text_differs(const struct model_text *model_text, const struct model_text *other);
 /* The template of that file stands instead of the model's own. ERR_BAD_CONFIG when it cannot be
  * read or parsed: somebody asked for it. */
 int model_text_template(struct model_text *model_text, const char *path, struct error *error);

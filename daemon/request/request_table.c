@@ -185,6 +185,7 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
         server->load.running++;
         request->user->load.running++;
         request->model->running++;
+        request->model->owed += seq->owed;
         request->waiting->running++;
         waiting_of(server, request)->running++;
         request->model->prompt_tokens += seq->prompt_len;

@@ -268,6 +268,17 @@ void sched_count_slot(struct sched *sched, const struct seq *seq, bool has)
     sched->level_slots[level] += has ? 1 : -1;
     if (sched_yields(seq))
         sched->level_yields[level] += has ? 1 : -1;
+    if (!has && seq->phase == PHASE_DECODE) {
+        sched->decode_count--;
+        sched->decode_computed -= seq->num_computed;
+    }
+}
+
+void sched_compute(struct sched *sched, struct seq *seq, uint32_t tokens)
+{
+    seq->num_computed += tokens;
+    if (seq->phase == PHASE_DECODE)
+        sched->decode_computed += tokens;
 }
 
 void sched_release_slot(struct sched *sched, struct seq *seq)
@@ -409,6 +420,7 @@ struct replica_room sched_room(const struct sched *sched, time_us now_us)
     room.token_ns = cost_token_ns(&sched->cost, sched->limits.tokens_max);
     room.copy_ns = (uint64_t)(sched->copy_us * 1000 / sched->kv.block_tokens);
     room.empty = sched->slot_count == 0 && sched->waiting_count == 0;
+    room.starves = sched->stalled_since_us != 0 && !room.empty;
     return room;
 }
 

@@ -220,6 +220,8 @@ struct sched {
     struct list preempted;
     struct list readers; /* seq.cache.read_link: others may wait for their prompts' blocks */
     uint32_t waiting_count, slot_count; /* on `waiting`; on `prefill` and `decode` */
+    uint32_t decode_count;              /* on `decode`, */
+    uint64_t decode_computed;           /* and what of those is computed */
     uint32_t gave_way_count, gave_way_waiting; /* to a higher priority: all, and those that wait */
     uint32_t level_slots[WAITING_LEVELS];  /* of slot_count, by priority; */
     uint32_t level_yields[WAITING_LEVELS]; /* those that give way to higher ones */
@@ -227,7 +229,6 @@ struct sched {
     uint64_t order_next;
 
     uint32_t slots_max;   /* sequences that have a slot at a time */
-    struct cost_work decode_work; /* of a row for each that decodes, as of this call; rows 0: not */
     uint32_t *slots_free; /* stack */
     uint32_t slots_free_count;
     uint32_t *closes_due; /* slots that the device has open and no sequence has */

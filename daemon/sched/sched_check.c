@@ -256,6 +256,18 @@ static const char *check_gave_way(const struct sched *sched, const struct list *
                : "those that gave way to priorities are miscounted";
 }
 
+static bool are_decodes_counted(const struct sched *sched)
+{
+    uint32_t count = 0;
+    uint64_t computed = 0;
+    list_each(link, &sched->decode)
+    {
+        count++;
+        computed += container_of(link, struct seq, run_link)->num_computed;
+    }
+    return count == sched->decode_count && computed == sched->decode_computed;
+}
+
 const char *sched_check(const struct sched *sched)
 {
     const struct list *lists[] = {[PHASE_WAITING] = &sched->waiting,
@@ -297,6 +309,8 @@ const char *sched_check(const struct sched *sched)
         return check_cached(sched);
     if (counts[PHASE_WAITING] != sched->waiting_count || waiting_tokens != sched->waiting_tokens)
         return "those that wait are miscounted";
+    if (!are_decodes_counted(sched))
+        return "those that decode are miscounted";
     if (counts[PHASE_PREFILL] + counts[PHASE_DECODE] != sched->slot_count ||
         sched->slot_count + sched->slots_free_count != sched->slots_max)
         return "slots are miscounted";

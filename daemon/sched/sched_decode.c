@@ -12,11 +12,8 @@ static bool is_early(const struct sched *sched, const struct seq *seq)
  * as there are stages, so that each has one to work at. */
 static uint32_t decode_share(const struct sched *sched)
 {
-    uint32_t stages = sched->limits.stages, all = 0;
-    if (stages == 1)
-        return UINT32_MAX;
-    list_each(link, &sched->decode) all++;
-    return (all + stages - 1) / stages;
+    uint32_t stages = sched->limits.stages;
+    return stages == 1 ? UINT32_MAX : (sched->decode_count + stages - 1) / stages;
 }
 
 /* Whether the token that its row reads was sampled; on a pipeline, was told. */

@@ -38,21 +38,8 @@ static bool is_loaded(const struct sched *sched)
     return sched->waiting_count > 0 || !list_empty(&sched->prefill) || !cost_known(&sched->cost);
 }
 
-/* What a step of all that decode has to do; counted once for many of them. */
-static struct cost_work decode_work(struct sched *sched)
-{
-    struct cost_work *work = &sched->decode_work;
-    if (work->rows > 0)
-        return *work;
-    *work = (struct cost_work){.rows = 0};
-    list_each(link, &sched->decode)
-        cost_add_row(work, container_of(link, struct seq, run_link)->num_computed, 1);
-    return *work;
-}
-
 void sched_drafts_begin(struct sched *sched)
 {
-    sched->decode_work.rows = 0;
     sched->lookup_left = READ_MOST;
 }
 
@@ -63,7 +50,7 @@ static uint32_t worth(struct sched *sched, const struct seq *seq, uint32_t most)
 {
     if (sched->options.drafts_always)
         return most;
-    const struct cost_work work = decode_work(sched);
+    const struct cost_work work = sched_decode_work(sched);
     double before_us = cost_predict_us(&sched->cost, &work),
            share_us = before_us / (double)work.rows;
     double made_us = sched->options.draft_model ? sched->draft_share * share_us : 0;
@@ -197,7 +184,7 @@ void sched_draft_stands(struct sched *sched, struct seq *seq, const struct gpu_r
     sched->stats->tokens_accepted_total++;
     seq->accepted++;
     if (seq->phase == PHASE_DECODE) { /* else it starts anew */
-        seq->num_computed++;
+        sched_compute(sched, seq, 1);
         sched_cache_computed(sched, seq);
     }
     sched_cache_done(sched, seq, row->position + row->q_len - row->drafts + stood);

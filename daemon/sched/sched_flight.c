@@ -13,7 +13,7 @@ static void advance(struct sched *sched, struct sched_step *step, uint32_t numbe
 {
     struct seq *seq = step->row_seq[number];
     const struct gpu_row *row = &step->rows[number];
-    seq->num_computed += row->q_len - row->drafts;
+    sched_compute(sched, seq, row->q_len - row->drafts);
     if (sched_guesses(sched))
         sched_draft_submitted(sched, seq, row);
     sched_share_computed(sched, seq);
@@ -33,6 +33,8 @@ static void advance(struct sched *sched, struct sched_step *step, uint32_t numbe
     } else if (seq->phase == PHASE_PREFILL && seq->num_computed == seq->prefill_len) {
         list_remove(&seq->run_link);
         seq->phase = PHASE_DECODE;
+        sched->decode_count++;
+        sched->decode_computed += seq->num_computed;
         list_append(&sched->decode, &seq->run_link);
     } else if (seq->phase == PHASE_DECODE && step->cut) {
         list_remove(&seq->run_link);

@@ -71,6 +71,13 @@ static inline int32_t sched_token_at(const struct seq *seq, uint32_t position)
                                       : seq->out_tokens[position - seq->prompt_len];
 }
 
+/* Of a row of one token for each that decodes. */
+static inline struct cost_work sched_decode_work(const struct sched *sched)
+{
+    const uint64_t rows = sched->decode_count, sees = sched->decode_computed + rows;
+    return (struct cost_work){.rows = rows, .tokens = rows, .kv = sees, .pairs = sees};
+}
+
 /* sched.c */
 /* Who starts first: who was sent before its turn, then whose turn is earlier; which alone says
  * whose prompt is read first. */
@@ -82,6 +89,7 @@ void sched_unwait(struct sched *sched, struct seq *seq);
 uint64_t sched_backlog(const struct sched *sched);
 void sched_release_slot(struct sched *sched, struct seq *seq);
 void sched_count_slot(struct sched *sched, const struct seq *seq, bool has); /* it has, or had */
+void sched_compute(struct sched *sched, struct seq *seq, uint32_t tokens); /* more of it is */
 void sched_end(struct sched *sched, struct seq *seq, enum finish finish, time_us now_us);
 void sched_end_error(struct sched *sched, struct seq *seq, const struct error *error,
                      time_us now_us);

@@ -158,9 +158,7 @@ uint64_t sched_prompts_ahead(const struct sched *sched)
 {
     const uint32_t stages = sched->limits.stages;
     uint32_t tokens = sched->limits.tokens_max;
-    struct cost_work work = {.rows = 0};
-    list_each(link, &sched->decode)
-        cost_add_row(&work, container_of(link, struct seq, run_link)->num_computed, 1);
+    const struct cost_work work = sched_decode_work(sched);
     if (some_decode(sched) && sched->options.itl_target_us > 0 && cost_known(&sched->cost)) {
         struct cost_work part = {.rows = work.rows / stages,
                                  .tokens = work.tokens / stages,

@@ -448,6 +448,7 @@ bool sched_housekeep(struct sched *sched, time_us now_us)
             tend_group(sched, g, now_us);
         return false;
     }
+    sched->stalled_since_us = 0; /* whoever got no memory has gone */
     if (sched->idle_since_us == 0)
         sched->idle_since_us = now_us;
     if (sched_copies_in_flight(sched) > 0)

@@ -16,6 +16,17 @@ int check_text_load(struct model_text *ret_model_text, const struct options *opt
     return rc;
 }
 
+int check_text_differs(const struct model_text *served, const struct options *options,
+                       const char **ret_differs, struct error *error)
+{
+    struct model_text text = {0};
+    int rc = check_text_load(&text, options, error);
+    if (!rc)
+        *ret_differs = model_text_differs(served, &text);
+    model_text_free(&text);
+    return rc;
+}
+
 void check_text_print(const struct model_text *model_text, const struct options *options,
                       FILE *file)
 {

@@ -15,5 +15,9 @@ struct options;
  * it in any case. */
 int check_text_load(struct model_text *ret_model_text, const struct options *options,
                     struct error *error);
+/* What of the files that the options name differs and may not, in words, where they are to be
+ * served in the place of what is; NULL: nothing. Any thread. */
+int check_text_differs(const struct model_text *served, const struct options *options,
+                       const char **ret_differs, struct error *error);
 void check_text_print(const struct model_text *model_text, const struct options *options,
                       FILE *file);

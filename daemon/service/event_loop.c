@@ -44,6 +44,8 @@ static bool workers_are(const struct event_loop *loop, enum worker_state state)
 
 static void stop_workers(struct event_loop *loop)
 {
+    if (reloader_hangs(&loop->reloader))
+        leave(loop, loop->exit_code);
     for (uint32_t i = 0; i < loop->replicas.count; i++) {
         if (!loop->replicas.at[i]->worker)
             continue;

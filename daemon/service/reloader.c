@@ -21,12 +21,12 @@ static struct replica_worker *worker_of(struct replica *replica)
 
 static int check_texts(const struct reloader *reloader, struct error *error)
 {
-    struct model_text text = {0};
-    int rc = check_text_load(&text, reloader->options, error);
-    if (!rc)
-        rc = model_text_same(&reloader->texts[reloader->number], &text, error);
-    model_text_free(&text);
-    return rc;
+    const char *differs = NULL;
+    int rc = check_text_differs(&reloader->texts[reloader->number], reloader->options, &differs,
+                                error);
+    if (!differs)
+        return rc;
+    return error_set(error, ERR_BAD_MODEL, "another version may not differ in %s", differs);
 }
 
 static int open_part(struct reloader *reloader, uint32_t index, struct error *error)
@@ -75,7 +75,7 @@ static void *thread_main(void *argument)
 {
     struct reloader *reloader = argument;
     (void)pthread_setname_np(pthread_self(), "sluice-reload");
-    if (reloader->act == RELOADER_OPENING)
+    if (reloader->opens)
         open_parts(reloader);
     else
         free_parts(reloader);
@@ -89,6 +89,7 @@ static void *thread_main(void *argument)
 static void run(struct reloader *reloader, enum reloader_act act)
 {
     reloader->act = act;
+    reloader->opens = act == RELOADER_OPENING;
     atomic_store_explicit(&reloader->done, false, memory_order_relaxed);
     reloader->has_thread = pthread_create(&reloader->thread, NULL, thread_main, reloader) == 0;
     if (!reloader->has_thread)
@@ -141,6 +142,62 @@ static void refuse(struct reloader *reloader, time_us now_us)
     stop(reloader);
 }
 
+/* ---- what hangs --------------------------------------------------------------------------------
+ */
+
+static uint64_t how_far(const struct reloader *reloader)
+{
+    uint64_t far = 0;
+    for (uint32_t i = 0; reloader->act == RELOADER_LOADING && i < reloader->count; i++)
+        far += reloader->parts[i]->base.api->progress(&reloader->parts[i]->base);
+    return far;
+}
+
+static void move(struct reloader *reloader, time_us now_us)
+{
+    reloader->moved = how_far(reloader);
+    reloader->moved_us = now_us;
+}
+
+/* Looks again when that may have come. */
+static bool is_stalled(struct reloader *reloader, time_us now_us)
+{
+    struct server *server = reloader->server;
+    if (reloader->moved_us == 0 || reloader->moved != how_far(reloader))
+        move(reloader, now_us);
+    server->reload.due_us = reloader->moved_us + server->options->reload_stall;
+    return now_us >= server->reload.due_us;
+}
+
+/* What the thread is at is its own until it has ended, its error, too. */
+static void leave_thread(struct reloader *reloader)
+{
+    struct server *server = reloader->server;
+    struct error error;
+    error_set(&error, ERR_DEADLINE, "it came no further for %g s while it was opened",
+              (double)server->options->reload_stall / 1e6);
+    reloader->act = RELOADER_LEFT;
+    model_reload_refuse(server, &error);
+    model_reload_hang(server);
+}
+
+static void leave_loading(struct reloader *reloader, time_us now_us)
+{
+    error_set(&reloader->error, ERR_DEADLINE, "it came no further for %g s while it was loaded",
+              (double)reloader->server->options->reload_stall / 1e6);
+    refuse(reloader, now_us);
+    model_reload_hang(reloader->server);
+}
+
+/* The old one, once another has its place, is looked after as all that serve are. */
+static void tend_end(struct reloader *reloader, time_us now_us)
+{
+    bool ends = reloader->act == RELOADER_STOPPING || reloader->act == RELOADER_CLOSING;
+    if (ends && !reloader->taken_over && !reloader->server->reload.hangs &&
+        is_stalled(reloader, now_us))
+        model_reload_hang(reloader->server);
+}
+
 static void drop_from_loop(struct reloader *reloader, const struct replica_worker *part)
 {
     struct replica_list *list = reloader->replicas;
@@ -159,8 +216,10 @@ static void stopped(struct reloader *reloader)
         return;
     model_reload_forget(reloader->server);
     for (uint32_t i = 0; i < reloader->count; i++) {
+        struct replica_worker *served = worker_of(model_of(reloader)->replicas[i]);
         if (reloader->taken_over)
-            replica_inherit(worker_of(model_of(reloader)->replicas[i]));
+            replica_inherit(served);
+        served->beside = NULL;
         drop_from_loop(reloader, reloader->parts[i]);
     }
     run(reloader, RELOADER_CLOSING);
@@ -205,6 +264,7 @@ static void begin(void *context, struct served_model *model, const char *directo
     reloader->taken_over = false;
     reloader->options = NULL;
     reloader->error.code = 0;
+    reloader->moved_us = 0;
     memset(reloader->parts, 0, sizeof(reloader->parts));
     memcpy(reloader->beside, model->replicas, model->replica_count * sizeof(*reloader->beside));
     if (model_list_version(now, directory, &reloader->options, &reloader->error)) {
@@ -240,20 +300,31 @@ static void start(struct reloader *reloader, time_us now_us)
             return;
         }
         list->at[list->count++] = part;
+        worker_of(model_of(reloader)->replicas[i])->beside = part;
     }
 }
 
 static void opened(struct reloader *reloader, time_us now_us)
 {
     struct server *server = reloader->server;
-    if (!thread_done(reloader))
+    if (!thread_done(reloader)) {
+        if (is_stalled(reloader, now_us))
+            leave_thread(reloader);
         return;
+    }
     if (!reloader->error.code && (server->phase != SERVER_READY || server->leaving))
         error_set(&reloader->error, ERR_DRAINING, "the daemon drains");
     if (reloader->error.code)
         give_up(reloader, now_us);
     else
         start(reloader, now_us);
+}
+
+/* It has ended after all. */
+static void left(struct reloader *reloader)
+{
+    if (thread_done(reloader))
+        run(reloader, RELOADER_CLOSING);
 }
 
 static void ask(struct reloader *reloader, time_us now_us)
@@ -271,8 +342,11 @@ static void loaded(struct reloader *reloader, time_us now_us)
 {
     struct replica *fresh[SERVER_REPLICAS_MAX];
     uint32_t ready = count_of(reloader, WORKER_READY), failed = count_of(reloader, WORKER_FAILED);
-    if (ready + failed < reloader->count)
+    if (ready + failed < reloader->count) {
+        if (is_stalled(reloader, now_us))
+            leave_loading(reloader, now_us);
         return;
+    }
     for (uint32_t i = 0; i < reloader->count; i++) {
         fresh[i] = &reloader->parts[i]->base;
         if (replica_state(reloader->parts[i]) == WORKER_FAILED)
@@ -298,6 +372,7 @@ static void take_over(struct reloader *reloader, time_us now_us)
         struct replica_worker *fresh = worker_of(model->replicas[i]);
         reloader->parts[i] = worker_of(reloader->server->reload.others[i]);
         fresh->elder = reloader->parts[i];
+        fresh->elder->beside = NULL;
         fresh->waking = false;
     }
     reloader->list->at[reloader->number] = reloader->options;
@@ -353,6 +428,8 @@ bool reloader_turn(struct reloader *reloader, time_us now_us)
         self_test_close(&reloader->probe, now_us); /* of the version that stayed */
     if (act == RELOADER_OPENING)
         opened(reloader, now_us);
+    else if (act == RELOADER_LEFT)
+        left(reloader);
     else if (act == RELOADER_LOADING)
         loaded(reloader, now_us);
     else if (act == RELOADER_TESTING)
@@ -363,6 +440,9 @@ bool reloader_turn(struct reloader *reloader, time_us now_us)
         stopped(reloader);
     else if (act == RELOADER_CLOSING)
         closed(reloader);
+    if (reloader->act != act)
+        move(reloader, now_us);
+    tend_end(reloader, now_us);
     return reloader->act != act;
 }
 
@@ -374,6 +454,11 @@ bool reloader_expects(const struct reloader *reloader, const struct replica_work
         if (reloader->parts[i] == replica)
             return true;
     return false;
+}
+
+bool reloader_hangs(const struct reloader *reloader)
+{
+    return reloader->act != RELOADER_NONE && reloader->server->reload.hangs;
 }
 
 /* ---- life --------------------------------------------------------------------------------------
@@ -398,7 +483,7 @@ void reloader_end(struct reloader *reloader)
     if (reloader->has_thread)
         (void)pthread_join(reloader->thread, NULL);
     reloader->has_thread = false;
-    if (reloader->act == RELOADER_OPENING)
+    if (reloader->act == RELOADER_OPENING || reloader->act == RELOADER_LEFT)
         free_parts(reloader);
     if (reloader->options)
         options_free(reloader->options);

@@ -8,6 +8,8 @@
  *
  * A version that has not taken over ends its reload when anything of it fails, and nothing else:
  * where it is the device that failed, the other versions and models there notice for themselves.
+ * So it does when it comes no further for reload-stall. What hangs then has what it has for as long
+ * as it hangs; should it go on, it is taken down.
  *
  * loop thread. reloader_close() before the server is destroyed, reloader_end() before the replicas
  * are freed.
@@ -41,6 +43,7 @@ struct replica_list {
 enum reloader_act {
     RELOADER_NONE,
     RELOADER_OPENING,
+    RELOADER_LEFT, /* the thread that opens was given up, and has all of it meanwhile */
     RELOADER_LOADING,
     RELOADER_TESTING,
     RELOADER_RETIRING,
@@ -70,7 +73,9 @@ struct reloader {
     struct gpu_limits limits;
     struct error error; /* and why it does not take over; code 0: nothing so far */
     pthread_t thread;
-    bool has_thread;
+    bool has_thread, opens; /* the thread does; else it closes */
+    uint64_t moved;   /* how far it has come, by some measure; */
+    time_us moved_us; /* since when it is there; 0: since the turn that comes */
     atomic_bool done;
     struct self_test probe;
     bool retry;       /* there was no room for the test: it is asked again */
@@ -84,6 +89,8 @@ void reloader_begin(struct reloader *reloader);
 bool reloader_turn(struct reloader *reloader, time_us now_us);
 /* Whether this failure is a new version's, which ends nothing else. */
 bool reloader_expects(const struct reloader *reloader, const struct replica_worker *replica);
+/* A thread of it hears nothing, for longer than it may. */
+bool reloader_hangs(const struct reloader *reloader);
 /* The connection of its test. */
 void reloader_close(struct reloader *reloader, time_us now_us);
 /* Waits for its thread, and frees what it has and the loop has not. Zeroed memory is allowed. */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "daemon/service/check_text.h"
 #include "protocol/base/log.h"
 
 static struct replica_worker *replica_at(const struct served_model *model, uint32_t index)
@@ -58,6 +59,23 @@ static void leave_devices(struct sleeper *sleeper)
     pthread_mutex_unlock(&sleeper->lock);
 }
 
+static int refuse_files(const char *differs, struct error *error)
+{
+    return error_set(error, ERR_BAD_MODEL,
+                     "its files are not those that it was served from, they differ in %s: restart "
+                     "the daemon",
+                     differs);
+}
+
+/* Texts are read by what was served first, whatever the files have now. */
+static int check_texts(const struct sleeper_model *of, struct error *error)
+{
+    const struct model_text *text = model_of(of)->text;
+    const char *differs = NULL;
+    int rc = text ? check_text_differs(text, of->options, &differs, error) : 0;
+    return differs ? refuse_files(differs, error) : rc;
+}
+
 static int open_part(struct sleeper_model *of, struct sleeper_part *part, struct error *error)
 {
     const struct sleeper *sleeper = of->sleeper;
@@ -68,10 +86,7 @@ static int open_part(struct sleeper_model *of, struct sleeper_part *part, struct
     /* What is known of a model stays as it was told when it was served first. */
     const char *differs = rc ? NULL : model_reload_differs(&model_of(of)->info, &model);
     if (differs)
-        rc = error_set(error, ERR_BAD_MODEL,
-                       "its files are not those that it was served from, they differ in %s: "
-                       "restart the daemon",
-                       differs);
+        rc = refuse_files(differs, error);
     if (!rc)
         rc = replica_worker_make(part->replica, part->engine, &model, &limits, of->options,
                                  sleeper->completions, &part->worker, error);
@@ -87,6 +102,8 @@ static void *thread_main(void *argument)
         enter_devices(of->sleeper);
     for (uint32_t i = 0; !closes && i < of->count; i++)
         closes = open_part(of, &of->parts[i], &of->error) != 0;
+    if (!closes)
+        closes = check_texts(of, &of->error) != 0;
     if (closes) {
         close_parts(of);
         leave_devices(of->sleeper);

@@ -104,14 +104,26 @@ static void yield(struct replica *replica)
         worker_yield(of(replica)->worker);
 }
 
-static void memory(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory)
+static void own_memory(const struct replica_worker *self, uint32_t rank,
+                       struct gpu_memory *ret_memory)
 {
-    const struct replica_worker *self = of(replica);
     *ret_memory = (struct gpu_memory){0};
     if (self->worker)
         self->gpu->memory(self->engine, rank, ret_memory);
     if (self->kept && rank == 0)
         self->gpu->kept_memory(self->kept, &ret_memory->kept_pinned, &ret_memory->kept_mapped);
+}
+
+static void memory(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory)
+{
+    const struct replica_worker *self = of(replica);
+    const struct replica_worker *other = self->elder ? self->elder : self->beside;
+    own_memory(self, rank, ret_memory);
+    if (!other)
+        return;
+    struct gpu_memory more;
+    own_memory(other, rank, &more);
+    replica_add_memory(ret_memory, &more);
 }
 
 static void add_counters(struct gpu_counters *sum, const struct gpu_counters *more)

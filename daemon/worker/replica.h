@@ -22,6 +22,7 @@ struct replica_worker {
     struct stats_worker before; /* figures of the workers that it had */
     struct replica_worker *elder; /* the version before it, which ends: its figures count here */
     struct stats_worker told;     /* `last` and those, while there is one */
+    struct replica_worker *beside; /* the version that is to follow: what it holds counts here */
     struct gpu_counters counters;
     bool asked; /* for figures that are not there yet */
     struct stats_worker last;

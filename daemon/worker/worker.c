@@ -193,6 +193,7 @@ struct replica_room worker_room(const struct worker *worker)
     room.token_ns = atomic_load(&shown->token_ns);
     room.copy_ns = atomic_load(&shown->copy_ns);
     room.empty = way == 0 && atomic_load(&shown->empty);
+    room.starves = atomic_load(&shown->starves);
     return room;
 }
 

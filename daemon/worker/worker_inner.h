@@ -15,7 +15,7 @@ enum worker_command { COMMAND_STATS = 1, COMMAND_TRIM = 2, COMMAND_STOP = 4, COM
 
 /* What the worker tells the loop about its room; single words, read without order between them. */
 struct worker_shown {
-    atomic_uint sequences, empty, waiting, gave_way;
+    atomic_uint sequences, empty, starves, waiting, gave_way;
     _Atomic uint64_t kv_tokens, prefill_tokens, wait_us, token_ns, copy_ns;
     _Atomic uint64_t taken, taken_tokens; /* out of the mailbox, since start */
 };

@@ -368,6 +368,7 @@ static void show_room(struct worker *worker, time_us now_us)
     struct worker_shown *shown = &worker->shown;
     atomic_store_explicit(&shown->sequences, room.sequences, memory_order_relaxed);
     atomic_store_explicit(&shown->empty, room.empty, memory_order_relaxed);
+    atomic_store_explicit(&shown->starves, room.starves, memory_order_relaxed);
     atomic_store_explicit(&shown->waiting, room.waiting, memory_order_relaxed);
     atomic_store_explicit(&shown->gave_way, room.gave_way, memory_order_relaxed);
     atomic_store_explicit(&shown->kv_tokens, room.kv_tokens, memory_order_relaxed);

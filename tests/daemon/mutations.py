@@ -104,6 +104,11 @@ MUTATIONS = [
                "            make_way(server, model, now_us);\n", ""),
               ("    if (error->code == ERR_DEVICE_MEMORY && wants_waking(model))\n"
                "        make_way(server, model, now_us);\n", "    (void)make_way;\n")], [SLEEP]),
+    Mutation("nobody makes way for a model that starves", "daemon/request/model_sleep.c",
+             [("        if (sleep->starved_us && server->phase != SERVER_LOADING)\n", "        if (false)\n")],
+             [(SERVER, "sleep"), (SERVER, "sleep_sim")]),
+    Mutation("who makes way for a model that starves takes its memory back", "daemon/request/model_sleep.c",
+             [("!other->sleep.starved_us &&\n", "true &&\n")], [(SERVER, "sleep")]),
     Mutation("weights that were kept are not copied back", "gpu/engine/keep.c",
              [("    int sent = kept_weights_send(kept, part, weights->memory, rank->lane.bulk_in, &why);\n",
                "    int sent = 0;\n    (void)why;\n")], [SLEEP]),

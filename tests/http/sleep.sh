@@ -113,6 +113,15 @@ sed -i 's/"eos_token_id": 256/"eos_token_id": 255/' "$scratch/changed/config.jso
 check "other end tokens" "$(native | grep -c 'they differ in its end tokens: restart the daemon')" 1
 cp deploy/demo-model/*.json "$scratch/changed"
 check "its own again" "$(native)" "$demo"
+for file in tokenizer.json tokenizer_config.json; do
+    "$sluice" sleep demo > /dev/null
+    becomes demo asleep
+    printf ' ' >> "$scratch/changed/$file"
+    check "another $file" "$(native | grep -c 'they differ in tokenizer.json, tokenizer_config.json or .*: restart the daemon')" 1
+    check "the daemon is well" "$("$sluice" health --json | grep -c '"status":"ok".*"failing":\["demo"\]')" 1
+    cp "deploy/demo-model/$file" "$scratch/changed"
+    check "its own $file" "$(native)" "$demo"
+done
 stop
 
 # Two of which one has room in host memory: the other wakes from its files.
@@ -151,5 +160,15 @@ check "answers of a" "$(cat "$scratch"/a.* | sort -u)" "$a"
 check "answers of b" "$(cat "$scratch"/b.* | sort -u)" "$b"
 check "answers in all" "$(cat "$scratch"/a.* "$scratch"/b.* | wc -l)" 36
 check "how many wakes are no thrash" "$(("$(figure 'wakes_total{model="a"}')" < 20))" 1
+stop
+
+# Beside each other they leave room for 256 tokens of KV: one that is idle makes way for what another computes.
+start --model a=synthetic:tiny --model b=synthetic:tiny --slab-size 1MiB --gpu-memory-max 24MiB --gpu-memory-reserve 0 \
+    --model-stay 100ms --model-option b:seed=7
+b=$(native --model b)
+check "both are awake" "$(state a) $(state b)" "awake awake"
+check "tokens of the one that had no memory" "$("$sluice" generate --tokens 1,2,3,4 --ignore-eos --max-tokens 1000 2>&1 | tr , '\n' | grep -c .)" 1000
+check "it has taken the other's" "$(state a) $(state b)" "awake asleep"
+check "which answers again" "$(native --model b)" "$b"
 stop
 [ $failed = 0 ]

@@ -159,6 +159,29 @@ START_TEST(who_is_refused_leaves_the_old_one_and_says_why)
 }
 END_TEST
 
+START_TEST(what_was_refused_and_hangs_counts_as_failed_and_none_begins_before_it_has_ended)
+{
+    struct error why, error;
+    error_set(&why, ERR_DEADLINE, "it came no further");
+    ck_assert_int_eq(ask_reload(""), 0);
+    model_reload_refuse(&world.server, &why);
+    ck_assert_str_eq(model_reload_word(&world.server, model()), "ending");
+    model_reload_hang(&world.server);
+    ck_assert_str_eq(model_reload_word(&world.server, model()), "failed");
+    ck_assert_int_eq(model_reload_ask(&world.server, model(), "", &error), -ERR_BAD_STATE);
+    ck_assert_uint_eq(error.retry_after_ms, 0);
+    ck_assert_str_eq(model()->version.refusal.text, "it came no further");
+    ck_assert(model_reload_on(&world.server, model())); /* it does not sleep meanwhile */
+    ask(&client, 1, 1);
+    world_finish(&world);
+    ck_assert_uint_eq(world.replica.sent_total, 1);
+    retire();
+    ck_assert_str_eq(model_reload_word(&world.server, model()), "failed");
+    renew();
+    retire();
+}
+END_TEST
+
 START_TEST(two_at_once_are_refused_and_so_is_one_without_a_model_awake)
 {
     struct error error;
@@ -407,6 +430,7 @@ Suite *reload_suite(void)
     tcase_add_test(tcase, what_runs_and_what_waits_ends_on_the_version_that_accepted_it);
     tcase_add_test(tcase, until_it_takes_over_only_its_test_is_the_new_ones);
     tcase_add_test(tcase, who_is_refused_leaves_the_old_one_and_says_why);
+    tcase_add_test(tcase, what_was_refused_and_hangs_counts_as_failed_and_none_begins_before_it_has_ended);
     tcase_add_test(tcase, two_at_once_are_refused_and_so_is_one_without_a_model_awake);
     tcase_add_test(tcase, an_admin_alone_has_it_reloaded);
     tcase_add_test(tcase, what_the_old_one_cached_has_no_name_of_the_new_one);

@@ -4,9 +4,22 @@
 
 struct world world;
 struct client client, other;
+uint32_t server_rig_refuses;
+
+int __real_seq_make_room(struct seq *seq, uint32_t hidden, struct error *error);
+int __wrap_seq_make_room(struct seq *seq, uint32_t hidden, struct error *error);
+
+int __wrap_seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)
+{
+    if (server_rig_refuses == 0)
+        return __real_seq_make_room(seq, hidden, error);
+    server_rig_refuses--;
+    return error_set(error, ERR_NO_MEMORY, "no memory for the results of a sequence");
+}
 
 void server_rig_setup(void)
 {
+    server_rig_refuses = 0;
     world_make(&world);
     world_ready(&world);
     client_open(&world, &client, 1000);

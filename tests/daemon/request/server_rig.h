@@ -9,6 +9,10 @@ extern struct world world;
 extern struct client client, other;
 extern const struct ask one; /* a request of one sequence */
 
+/* So many sequences that are to be sent get no memory for their results; the linker has calls of
+ * seq_make_room() come here. */
+extern uint32_t server_rig_refuses;
+
 void server_rig_setup(void);
 void server_rig_teardown(void);
 

@@ -210,6 +210,41 @@ START_TEST(what_a_sequence_will_generate_counts_when_it_goes)
 }
 END_TEST
 
+/* Neither for its prompt nor for what it would have generated; and it is no longer owed a slot. */
+START_TEST(who_ends_for_want_of_memory_is_charged_nothing)
+{
+    const struct served_model *model = &world.server.models[0];
+    struct ask ask = one;
+    client_ask(&client, &one); /* its user's sequences are known from it to generate five */
+    world_finish(&world);
+    const struct user *user = session_of_conn(client.conn)->sink.user;
+    const struct waiting_share *share = &user->waiting.shares[-WAITING_PRIORITY_MIN];
+    const uint64_t used = share->turn.used, credit = share->credit;
+    const uint32_t mean = share->mean_out;
+    ck_assert_uint_gt(mean, 0);
+    ask.id = 2;
+    server_rig_refuses = 1;
+    client_ask(&client, &ask);
+    world_finish(&world);
+    ck_assert_int_eq(client_error(&client), ERR_NO_MEMORY);
+    ck_assert_uint_eq(share->turn.used - share->credit, used - credit);
+    ck_assert_uint_eq(share->mean_out, mean);
+    ask.id = 3;
+    ask.count = 80;
+    ask.max_tokens = 1000;
+    world.replica.room = 8;
+    client_ask(&client, &ask);
+    world_step(&world, 1);
+    server_rig_refuses = 1;
+    client_ask(&other, &one);
+    world_step(&world, 10); /* more than was expected: the first has used more */
+    ck_assert_uint_eq(server_rig_refuses, 0);
+    ck_assert_int_eq(client_error(&other), ERR_NO_MEMORY);
+    ck_assert_uint_eq(world.server.counts.owed_total, 1);
+    ck_assert_uint_eq(model->owed, 0);
+}
+END_TEST
+
 /* The replica is full of the first client's, which go on for long. */
 static void fill(uint32_t slots)
 {
@@ -388,6 +423,7 @@ Suite *share_suite(void)
     tcase_add_test(tcase, a_second_connection_is_not_behind_what_the_first_has_asked_for);
     tcase_add_test(tcase, who_goes_and_comes_back_still_owes_what_it_used);
     tcase_add_test(tcase, what_a_sequence_will_generate_counts_when_it_goes);
+    tcase_add_test(tcase, who_ends_for_want_of_memory_is_charged_nothing);
     tcase_add_test(tcase, a_full_replica_makes_way_for_a_user_that_has_nothing_there);
     tcase_add_test(tcase, a_full_replica_makes_way_for_a_connection_that_has_nothing_there);
     tcase_add_test(tcase, among_connections_with_one_sequence_each_one_that_can_makes_way);

@@ -1,6 +1,6 @@
 /* Models that sleep and wake, as chance has it: up to four on a device that has no room for all,
  * with requests, deadlines, admins' words, wakings that take long or fail, and others that hold
- * memory. By a seed; the line that fails names it. Once nothing fails any more, all that waits is
+ * memory. One of them needs some more while it computes, and starves where that is not left. By a seed; the line that fails names it. Once nothing fails any more, all that waits is
  * answered. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,9 +23,11 @@ static struct client guest;
 static struct {
     uint64_t seed, random, next_id;
     uint32_t count, memory, outside, need[MODELS_MAX];
+    uint32_t hungry, kv; /* which it is, and what it needs */
+    bool fed;            /* and has */
     enum act act[MODELS_MAX];
     bool calm;
-    uint64_t evictions, refusals, wakes;
+    uint64_t evictions, refusals, wakes, starved;
 } sim;
 
 #define HOLDS(condition) ck_assert_msg(condition, "seed %" PRIu64 ": %s", sim.seed, #condition)
@@ -56,10 +58,22 @@ static bool is_there(uint32_t index)
 /* What is left beside the others. */
 static bool fits(uint32_t index)
 {
-    uint32_t held = sim.outside;
+    uint32_t held = sim.outside + (sim.fed ? sim.kv : 0);
     for (uint32_t i = 0; i < sim.count; i++)
         held += i != index && is_there(i) ? sim.need[i] : 0;
     return held + sim.need[index] <= sim.memory;
+}
+
+/* It takes what it needs as soon as that is left, and gives it back with its last sequence. */
+static void feed(void)
+{
+    struct world_replica *hungry = replica(sim.hungry);
+    uint32_t held = sim.outside + sim.kv;
+    for (uint32_t i = 0; i < sim.count; i++)
+        held += is_there(i) ? sim.need[i] : 0;
+    sim.fed = hungry->count > 0 && (sim.fed || held <= sim.memory);
+    hungry->starves = hungry->count > 0 && !sim.fed;
+    sim.starved += hungry->starves;
 }
 
 static void fall(void *context, uint32_t index)
@@ -150,9 +164,11 @@ static void go_on(void)
         sent[i] = replica(i)->sent_total;
         state[i] = model(i)->sleep.state;
     }
+    feed();
     world_turn(&world);
     for (uint32_t i = 0; i < sim.count; i++)
         HOLDS(state[i] == MODEL_AWAKE || replica(i)->sent_total == sent[i]);
+    feed();
     if (draw(2) == 0)
         world_step(&world, 1 + (uint32_t)draw(8));
 }
@@ -181,6 +197,8 @@ static void begin(uint64_t seed)
             sleep->early = draw(2) == 0;
         }
     }
+    sim.hungry = (uint32_t)draw(sim.count);
+    sim.kv = (uint32_t)draw(101 - sim.need[sim.hungry]);
     client_open(&world, &guest, 1000);
 }
 
@@ -204,7 +222,7 @@ static void come_to_rest(void)
 
 START_TEST(nobody_waits_for_ever_whatever_happens)
 {
-    static uint64_t evictions, refusals, wakes;
+    static uint64_t evictions, refusals, wakes, starved;
     for (uint64_t seed = 1 + (uint64_t)_i * 100; seed < 1 + ((uint64_t)_i + 1) * 100; seed++) {
         begin(seed);
         for (uint32_t i = 0; i < STEPS; i++) {
@@ -218,8 +236,9 @@ START_TEST(nobody_waits_for_ever_whatever_happens)
         evictions += sim.evictions;
         refusals += sim.refusals;
         wakes += sim.wakes;
+        starved += sim.starved;
     }
-    ck_assert_msg(evictions > 0 && refusals > 0 && wakes > 0, "these seeds test nothing of it");
+    ck_assert_msg(evictions > 0 && refusals > 0 && wakes > 0 && starved > 0, "these seeds test nothing of it");
 }
 END_TEST
 

@@ -269,6 +269,55 @@ START_TEST(a_busy_model_drains_and_both_are_served_in_turns)
 END_TEST
 
 /* Where no model has what it needs, what waits is refused in the end, with the reason. */
+/* None of its sequences gets memory: what is idle leaves, and does not take it back before. */
+START_TEST(an_idle_model_makes_way_for_one_that_starves)
+{
+    client_ask(&client, &one);
+    world_pass(&world, STAY_US);
+    world.replica.starves = true;
+    world_turn(&world);
+    world_pass(&world, MODEL_STARVE_US - 1000);
+    ck_assert_uint_eq(sleeps[1], 0);
+    world_pass(&world, 1000);
+    ck_assert_uint_eq(sleeps[1], 1);
+    client_ask(&other, &other_one);
+    slept(1);
+    world_pass(&world, 1000000);
+    ck_assert_uint_eq(wakes[1], 0);
+    world.replica.starves = false;
+    world_turn(&world);
+    ck_assert_uint_eq(wakes[1], 1);
+    ck_assert_uint_eq(sleeps[0], 0);
+    model_woke(&world.server, 1, world.now_us);
+    world_finish(&world);
+}
+END_TEST
+
+START_TEST(a_busy_model_makes_way_for_one_that_starves_unless_it_does_as_well)
+{
+    client_ask(&client, &one);
+    client_ask(&other, &other_one);
+    world_pass(&world, STAY_US);
+    world.replica.starves = world.beside[0].starves = true;
+    world_turn(&world);
+    world_pass(&world, 2 * MODEL_STARVE_BUSY_US);
+    ck_assert_int_eq(model(1)->sleep.state, MODEL_AWAKE);
+    world.beside[0].starves = false;
+    world_turn(&world);
+    world_turn(&world); /* the first sees that it has some, the second that it may leave */
+    ck_assert_int_eq(model(0)->sleep.state, MODEL_AWAKE);
+    ck_assert_int_eq(model(1)->sleep.state, MODEL_RESTING);
+    world_step(&world, 8);
+    world_turn(&world);
+    ck_assert_uint_eq(sleeps[1], 1);
+    ck_assert_uint_eq(done_count(&other), 1);
+    slept(1);
+    world.replica.starves = false;
+    world_finish(&world);
+    ck_assert_uint_eq(done_count(&client), 1);
+}
+END_TEST
+
 START_TEST(memory_that_others_hold_is_asked_for_less_and_less_often)
 {
     put_to_sleep(0);
@@ -378,6 +427,8 @@ Suite *sleep_suite(void)
     tcase_add_test(tests, who_is_to_wake_while_it_falls_wakes_once_it_is_asleep);
     tcase_add_test(tests, an_idle_model_makes_way_after_its_stay);
     tcase_add_test(tests, a_busy_model_drains_and_both_are_served_in_turns);
+    tcase_add_test(tests, an_idle_model_makes_way_for_one_that_starves);
+    tcase_add_test(tests, a_busy_model_makes_way_for_one_that_starves_unless_it_does_as_well);
     tcase_add_test(tests, memory_that_others_hold_is_asked_for_less_and_less_often);
     tcase_add_test(tests, who_asks_long_after_a_refusal_is_not_refused_untried);
     tcase_add_test(tests, files_that_are_gone_refuse_at_once_and_nobody_leaves_for_them);

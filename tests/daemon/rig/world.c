@@ -30,7 +30,8 @@ static struct replica_room room(const struct replica *replica)
         .prefill_tokens = UINT32_MAX,
         .waiting =
             self->gives_way && self->count >= self->room ? self->count - self->room : UINT32_MAX,
-        .empty = self->count == 0};
+        .empty = self->count == 0,
+        .starves = self->starves};
 }
 
 static void send(struct replica *replica, struct seq *seq)
@@ -218,9 +219,11 @@ static void step(struct world *world, struct world_replica *self, uint32_t token
 void world_step(struct world *world, uint32_t tokens)
 {
     world_turn(world); /* what waits is sent */
-    step(world, &world->replica, tokens);
+    if (!world->replica.starves)
+        step(world, &world->replica, tokens);
     for (uint32_t i = 0; i < WORLD_BESIDE; i++)
-        step(world, &world->beside[i], tokens);
+        if (!world->beside[i].starves)
+            step(world, &world->beside[i], tokens);
     world_turn(world);
 }
 

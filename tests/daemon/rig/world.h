@@ -36,6 +36,7 @@ struct world_replica {
     bool adapter_fails;
     bool lack;                /* the device refused it memory */
     bool stuck;               /* it says that a step does not end */
+    bool starves;             /* it says that no sequence gets memory, and none gets a token */
     uint32_t progress;        /* of its loading */
     uint32_t yields;          /* how often it was told that another lacks some */
     bool silent_stats, asked; /* never answers ask_stats; and did not */
