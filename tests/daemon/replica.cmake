@@ -56,7 +56,7 @@ sluice_test(one_prompt
         worker/one_prompt_test.c
         worker/together_test.c
     LIBS sluice_daemon sluice_gpu_cpu)
-sluice_test(constrained
+sluice_test(constrained PARTS 2
     SOURCES
         rig/fake_copy.c
         rig/fake_device.c

@@ -11,13 +11,16 @@
 
 #define MIB ((size_t)1 << 20)
 #define DESCRIPTORS 4096
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define CROWD 200 /* what is slow anyway is not done several times over */
 #define AT_A_TIME 1
-#define STRIDE 3
 #else
 #define CROWD 1000
 #define AT_A_TIME 4
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define STRIDE 3
+#else
 #define STRIDE 1
 #endif
 

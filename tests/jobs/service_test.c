@@ -468,12 +468,17 @@ START_TEST(calibrate_says_what_to_set_for_one_program)
     snprintf(page, sizeof(page), "%s/page.html", spawn.directory);
     snprintf(figures, sizeof(figures), "%s/page.json", spawn.directory);
     snprintf(stored, sizeof(stored), "%s/stored.conf", spawn.directory);
+#if defined(__SANITIZE_THREAD__)
+    RUNNER_SKIP("it measures for a minute what other tests run");
+#endif
+#if !defined(__SANITIZE_ADDRESS__) /* one sweep, where it takes tens of seconds */
     ck_assert_int_eq(calibrate_exit(NULL, NULL, NULL), 0);
     ck_assert(spawn_logged(&spawn, "# affine on cpu: GB/s"));
     ck_assert(spawn_logged(&spawn, "#    1MiB ")); /* 16 times job-chunk */
     ck_assert(!spawn_logged(&spawn, "#    2MiB "));
     ck_assert(spawn_logged(&spawn, "job-chunk = "));
     ck_assert(spawn_logged(&spawn, "job-lanes = "));
+#endif
     ck_assert_int_eq(calibrate_exit("--calibrate-page", page, stored), 0);
     check_page(page, "<svg");
     check_page(figures, "\"machine\":{\"emulated\":true");

@@ -11,6 +11,7 @@
 #include "tests/gpu/rig/drive.h"
 #include "tests/gpu/rig/rig.h"
 
+#define STEPS (ENGINE_CLIENT_THIN > 1 ? 300 : 1500)
 #define REPLAYS (ENGINE_CLIENT_THIN > 1 ? 5 : 100)
 #define OUTPUT 40
 
@@ -46,12 +47,12 @@ START_TEST(random_plans_give_the_answers_of_the_rule)
     ck_assert(rig_setup());
     struct drive_options options = {.seed = 31, .graphs = _i};
     ck_assert_int_eq(drive_open(&drive, &options), 0);
-    ck_assert_int_eq(drive_steps(&drive, 1500), 0);
+    ck_assert_int_eq(drive_steps(&drive, STEPS), 0);
     ck_assert_int_eq(drive_finish(&drive), 0);
     ck_assert_uint_eq(drive.wrong, 0);
     struct gpu_counters counters;
     gpu_module.counters(drive.engine, 0, &counters);
-    ck_assert_uint_eq(counters.steps, 1500);
+    ck_assert_uint_eq(counters.steps, STEPS);
     ck_assert(_i == (counters.graph_steps > 0));
     ck_assert_uint_eq(counters.allocations + counters.synchronizes + counters.pageable_copies, 0);
     drive_close(&drive);
@@ -134,7 +135,8 @@ START_TEST(scores_of_quantized_checkpoints_are_those_of_dequantized_ones)
 {
     static const uint32_t chunks[] = {0, 7, 1};
     char path[128];
-    snprintf(path, sizeof path, "../quantized/%s", quantized[_i]);
+    const char *name = quantized[_i * ENGINE_CLIENT_THIN];
+    snprintf(path, sizeof path, "../quantized/%s", name);
     model_open(path);
     for (int i = 0; i < 3; i++) {
         talk.chunk = chunks[i];
@@ -142,8 +144,8 @@ START_TEST(scores_of_quantized_checkpoints_are_those_of_dequantized_ones)
         jobs_run(REFERENCE_PROMPTS);
         struct rig_error error = rig_compare(jobs, &reference);
         ck_assert_msg(rig_right_rounded(error, &reference),
-                      "%s, chunks of %u: mean %g, worst %g, %g far", quantized[_i], chunks[i],
-                      error.mean, error.max, error.far);
+                      "%s, chunks of %u: mean %g, worst %g, %g far", name, chunks[i], error.mean,
+                      error.max, error.far);
     }
     engine_client_close(&talk);
 }
@@ -407,7 +409,7 @@ Suite *device_suite(void)
     tcase_add_loop_test(tcase, scores_are_those_of_transformers, 0, count);
     tcase_add_loop_test(tcase, tokens_that_may_come_next_score_as_those_that_came, 0, count);
     tcase_add_loop_test(tcase, scores_of_quantized_checkpoints_are_those_of_dequantized_ones, 0,
-                        (int)(sizeof quantized / sizeof *quantized));
+                        ENGINE_CLIENT_TURNS(sizeof quantized / sizeof *quantized));
     tcase_add_test(tcase, the_same_plans_give_the_same_bits);
     tcase_add_test(tcase, greedy_tokens_are_the_likeliest_or_nearly);
     tcase_add_loop_test(tcase, what_overflows_gives_no_finite_result, 0, 2);

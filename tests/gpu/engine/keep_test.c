@@ -18,10 +18,11 @@
 /* Sanitizers see the paths, not every story. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SHARES 1
+#define EACH 15 /* seeds, in which all that can happen does */
 #else
 #define SHARES 4
+#define EACH 30
 #endif
-#define EACH 30 /* seeds, in which all that can happen does */
 #define TURNS 4 /* at most */
 
 static const struct {
