@@ -2,22 +2,18 @@
  * to make numbers of 16 bits of the weights, so those are made once for up to 8 TILES pairs, in
  * registers, by looking them up.
  *
- * A warp has 16 rows of w on the instructions' long side (gated: 8 of gate, and the same of up) and
- * pairs of one expert on the short one. Lane (g, t) has rows g and g + 8, and of four blocks of 32
- * columns the block t, whole: which columns meet is the same for w and x, so their order inside the
- * instruction does not matter. A block's exponent is added to those of the eight magnitudes that
- * its elements are looked up in, so no sum is scaled. The block's warps have every fourth run of
- * four blocks each, and their sums are added from the first to the last. */
+ * Rows and pairs stand as experts_narrow.cuh says. Lane (g, t) has rows g and g + 8, and of four
+ * blocks of 32 columns the block t, whole: which columns meet is the same for w and x, so their
+ * order inside the instruction does not matter. A block's exponent is added to those of the eight
+ * magnitudes that its elements are looked up in, so no sum is scaled. The block's warps have every
+ * fourth run of four blocks each. */
+#include "gpu/kernels/common/device_props.cuh"
+#include "gpu/kernels/common/mma.cuh"
+#include "gpu/kernels/experts/experts_narrow.cuh"
 #include "gpu/kernels/experts/experts_packed.cuh"
-#include "gpu/kernels/experts/experts_tiles.cuh"
 
 namespace HALF
 {
-
-#define E2M1_WARPS 4
-#define E2M1_THREADS (E2M1_WARPS * WARP)
-#define E2M1_ROWS 16 /* of w */
-#define E2M1_PAIRS 8 /* of a tile */
 
 /* What a lane has of one row: addresses; of blocks to come their elements and exponent. */
 struct e2m1_row {
@@ -105,45 +101,18 @@ __device__ __forceinline__ void e2m1_multiply(const e2m1_row (&rows)[2],
     }
 }
 
-/* Sums of a tile, by all warps; `first`: of the tile's pairs among the segments'. */
-__device__ __forceinline__ void e2m1_store(const struct experts_args &a, const tile &at,
-                                           uint32_t first, const float (&c)[4])
-{
-    __shared__ float sums[E2M1_WARPS][E2M1_ROWS][E2M1_PAIRS];
-    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        sums[warp][lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2] = c[i];
-    __syncthreads();
-    uint32_t row = threadIdx.x / E2M1_PAIRS, pair = threadIdx.x % E2M1_PAIRS;
-    uint32_t width = a.gated ? E2M1_ROWS / 2 : E2M1_ROWS, n = blockIdx.y * width + row;
-    if (row < width && n < (a.gated ? a.w.n / 2 : a.w.n) && first + pair < at.count) {
-        float y = 0, up = 0;
-        for (int i = 0; i < E2M1_WARPS; i++) {
-            y += sums[i][row][pair];
-            up += sums[i][(row + width) % E2M1_ROWS][pair];
-        }
-        uint32_t number = a.segments[a.own.count + 1 + at.first + first + pair];
-        y += experts_bias(a, at.expert, n);
-        if (a.gated)
-            y = experts_gated(a, y, up + experts_bias(a, at.expert, a.w.n / 2 + n));
-        store_value(a.y, (size_t)number * a.y_stride + n, a.dtype, y);
-    }
-    __syncthreads(); /* sums are read above and written for the next tile */
-}
-
 template <int TILES>
-__global__ void __launch_bounds__(E2M1_THREADS, TILES == 1   ? 6
-                                                : TILES == 4 ? 4
-                                                             : 3)
+__global__ void __launch_bounds__(NARROW_THREADS, TILES == 1   ? 6
+                                                  : TILES == 4 ? 4
+                                                               : 3)
     e2m1_kernel(const __grid_constant__ struct experts_args a)
 {
     uint32_t warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
-    uint32_t blocks = a.w.k / PACKED_EXPONENT, n = blockIdx.y * (a.gated ? 8 : 16) + g;
+    uint32_t blocks = a.w.k / PACKED_EXPONENT, n = blockIdx.y * narrow_width(a) + g;
     tile at;
     grid_wait();
     grid_trigger();
-    if (!tile_begin<TILES * E2M1_PAIRS>(a, at))
+    if (!tile_begin<TILES * NARROW_PAIRS>(a, at))
         return;
     e2m1_row rows[2];
     e2m1_find(a, at.expert, n, n < (a.gated ? a.w.n / 2 : a.w.n), rows[0]);
@@ -153,22 +122,22 @@ __global__ void __launch_bounds__(E2M1_THREADS, TILES == 1   ? 6
     const uint32_t *pairs = a.segments + a.own.count + 1 + at.first;
 #pragma unroll
     for (int i = 0; i < TILES; i++)
-        x[i] = i * E2M1_PAIRS + g < at.count ? static_cast<const __nv_bfloat16 *>(a.x) +
-                                                   experts_input(a, pairs[i * E2M1_PAIRS + g])
-                                             : nullptr;
+        x[i] = i * NARROW_PAIRS + g < at.count ? static_cast<const __nv_bfloat16 *>(a.x) +
+                                                     experts_input(a, pairs[i * NARROW_PAIRS + g])
+                                               : nullptr;
     float c[TILES][4] = {};
     e2m1_load(rows[0], warp * 4 + t, blocks);
     e2m1_load(rows[1], warp * 4 + t, blocks);
-    for (uint32_t run = warp * 4; run < blocks; run += E2M1_WARPS * 4) {
+    for (uint32_t run = warp * 4; run < blocks; run += NARROW_WARPS * 4) {
         e2m1_row now[2] = {rows[0], rows[1]};
-        e2m1_load(rows[0], run + E2M1_WARPS * 4 + t, blocks);
-        e2m1_load(rows[1], run + E2M1_WARPS * 4 + t, blocks);
+        e2m1_load(rows[0], run + NARROW_WARPS * 4 + t, blocks);
+        e2m1_load(rows[1], run + NARROW_WARPS * 4 + t, blocks);
         e2m1_multiply<TILES>(now, x, run + t, blocks, c);
     }
 #pragma unroll
     for (int i = 0; i < TILES; i++)
-        if (i * E2M1_PAIRS < at.count)
-            e2m1_store(a, at, i * E2M1_PAIRS, c[i]);
+        if (i * NARROW_PAIRS < at.count)
+            narrow_store(a, at, blockIdx.y, i * NARROW_PAIRS, c[i]);
 }
 
 /* x in BF16, for weights with their exponents have no room in F16. */
@@ -185,12 +154,12 @@ template <int TILES>
 static cudaError_t e2m1_launch(const struct experts_args *args, cudaStream_t stream)
 {
     uint64_t pairs = (uint64_t)args->rows.max * args->top;
-    uint64_t tiles = pairs / (TILES * E2M1_PAIRS) + args->own.count;
-    uint32_t width = args->gated ? E2M1_ROWS / 2 : E2M1_ROWS;
+    uint64_t tiles = pairs / (TILES * NARROW_PAIRS) + args->own.count;
+    uint32_t width = narrow_width(*args);
     return launch(e2m1_kernel<TILES>,
                   dim3(static_cast<unsigned>(tiles < pairs ? tiles : pairs),
                        ceil_div(experts_outputs(args), width)),
-                  E2M1_THREADS, 0, stream, *args);
+                  NARROW_THREADS, 0, stream, *args);
 }
 
 cudaError_t experts_e2m1(const struct experts_args *args, cudaStream_t stream)

@@ -2,22 +2,17 @@
  * of many: bound by what it takes to make numbers of 16 bits of the weights, so those are made once
  * for up to 8 TILES pairs, in registers. Both are exact in F16, whatever the dtype of x.
  *
- * A warp has 16 rows of w on the instructions' long side (gated: 8 of gate, and the same of up) and
- * pairs of one expert on the short one. Lane (g, t) has rows g and g + 8, and of four runs of 16
- * columns the run t, whole: which columns meet is the same for w and x, so their order inside the
- * instruction does not matter. The block's warps have every fourth of those fours each, and their
- * sums are added from the first to the last. A block has several sets of 16 rows, one behind
- * another; weights of AHEAD steps are on their way, over the end of a set, too. */
+ * Rows and pairs stand as experts_narrow.cuh says. Lane (g, t) has rows g and g + 8, and of four
+ * runs of 16 columns the run t, whole: which columns meet is the same for w and x, so their order
+ * inside the instruction does not matter. The block's warps have every fourth of those fours each.
+ * A block has several sets of rows, one behind another; weights of AHEAD steps are on their way,
+ * over the end of a set, too. */
 #include "gpu/kernels/common/device_props.cuh"
-#include "gpu/kernels/experts/experts_find.cuh"
+#include "gpu/kernels/experts/experts_narrow.cuh"
 #include "gpu/kernels/experts/experts_packed.cuh"
 
-#define E4M3_WARPS 4
-#define E4M3_THREADS (E4M3_WARPS * WARP)
-#define E4M3_ROWS 16 /* of w */
-#define E4M3_PAIRS 8 /* of a tile */
-#define E4M3_RUN 64  /* columns of a warp in a step */
-#define E4M3_STEP (E4M3_WARPS * E4M3_RUN)
+#define E4M3_RUN 64 /* columns of a warp in a step */
+#define E4M3_STEP (NARROW_WARPS * E4M3_RUN)
 #define E4M3_SETS 4    /* of a block, at most */
 #define E4M3_BLOCKS 8  /* of an SM, for which a block may have fewer */
 #define E4M3_GROUP 128 /* columns that have one scale, where a row has several */
@@ -51,7 +46,7 @@ __device__ __forceinline__ uint32_t e4m3_outputs(const struct experts_args &a)
 /* The row of w that a lane's first or second is in a set; w.n: none. */
 __device__ __forceinline__ uint32_t e4m3_row(const struct experts_args &a, uint32_t set, int r)
 {
-    uint32_t g = threadIdx.x % WARP / 4, width = a.gated ? E4M3_ROWS / 2 : E4M3_ROWS;
+    uint32_t g = threadIdx.x % WARP / 4, width = narrow_width(a);
     uint32_t n = set * width + g + (a.gated ? 0 : r * 8);
     return n < e4m3_outputs(a) ? n + (a.gated && r ? a.w.n / 2 : 0) : a.w.n;
 }
@@ -146,7 +141,7 @@ __device__ __forceinline__ void e4m3_find(const struct experts_packed &p, const 
     const uint32_t *pairs = a.segments + a.own.count + 1 + at.first;
 #pragma unroll
     for (int i = 0; i < TILES; i++) {
-        uint32_t own = i * E4M3_PAIRS + g, other = i * E4M3_PAIRS + t * 2;
+        uint32_t own = i * NARROW_PAIRS + g, other = i * NARROW_PAIRS + t * 2;
         inputs[i].x = own < at.count
                           ? static_cast<const uint8_t *>(a.x) +
                                 (size_t)packed_row(a, pairs[own]) * a.x_stride + e4m3_columns()
@@ -175,40 +170,10 @@ __device__ __forceinline__ void e4m3_scale(const float (&w)[2], const e4m3_input
         }
 }
 
-/* Sums of a tile, by all warps; `first`: of the tile's pairs among the segments'. */
-__device__ __forceinline__ void e4m3_store(const struct experts_args &a, const tile &at,
-                                           uint32_t set, uint32_t first, float (&c)[4])
-{
-    __shared__ float sums[E4M3_WARPS][E4M3_ROWS][E4M3_PAIRS];
-    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        sums[warp][lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2] = c[i];
-        c[i] = 0.0f;
-    }
-    __syncthreads();
-    uint32_t row = threadIdx.x / E4M3_PAIRS, pair = threadIdx.x % E4M3_PAIRS;
-    uint32_t width = a.gated ? E4M3_ROWS / 2 : E4M3_ROWS, n = set * width + row;
-    if (row < width && n < e4m3_outputs(a) && first + pair < at.count) {
-        float y = 0, up = 0;
-#pragma unroll
-        for (int i = 0; i < E4M3_WARPS; i++) {
-            y += sums[i][row][pair];
-            up += sums[i][(row + width) % E4M3_ROWS][pair];
-        }
-        uint32_t number = a.segments[a.own.count + 1 + at.first + first + pair];
-        y += experts_bias(a, at.expert, n);
-        if (a.gated)
-            y = experts_gated(a, y, up + experts_bias(a, at.expert, a.w.n / 2 + n));
-        store_value(a.y, (size_t)number * a.y_stride + n, a.dtype, y);
-    }
-    __syncthreads(); /* sums are read above and written for the next tile */
-}
-
 template <int TILES, bool GROUPED>
-__global__ void __launch_bounds__(E4M3_THREADS, TILES <= 2   ? 4
-                                                : TILES == 4 ? 3
-                                                             : 2)
+__global__ void __launch_bounds__(NARROW_THREADS, TILES <= 2   ? 4
+                                                  : TILES == 4 ? 3
+                                                               : 2)
     e4m3_kernel(const __grid_constant__ struct experts_packed p, uint32_t sets)
 {
     const struct experts_args &a = p.a;
@@ -216,9 +181,9 @@ __global__ void __launch_bounds__(E4M3_THREADS, TILES <= 2   ? 4
     tile at;
     grid_wait();
     grid_trigger();
-    if (!tile_begin<TILES * E4M3_PAIRS>(a, at))
+    if (!tile_begin<TILES * NARROW_PAIRS>(a, at))
         return;
-    uint32_t width = a.gated ? E4M3_ROWS / 2 : E4M3_ROWS;
+    uint32_t width = narrow_width(a);
     uint32_t all = (e4m3_outputs(a) + width - 1) / width, set = blockIdx.y * sets;
     uint32_t last = min(set + sets, all);
     e4m3_cursor ahead = {0, set, {}, {}};
@@ -253,8 +218,8 @@ __global__ void __launch_bounds__(E4M3_THREADS, TILES <= 2   ? 4
                 continue;
 #pragma unroll
             for (int tile = 0; tile < TILES; tile++)
-                if (tile * E4M3_PAIRS < at.count)
-                    e4m3_store(a, at, set, tile * E4M3_PAIRS, sums[tile]);
+                if (tile * NARROW_PAIRS < at.count)
+                    narrow_store(a, at, set, tile * NARROW_PAIRS, sums[tile]);
             k = 0;
             set++;
         }
@@ -275,16 +240,16 @@ static cudaError_t e4m3_launch(const struct experts_packed *p, cudaStream_t stre
 {
     const struct experts_args *a = &p->a;
     uint64_t pairs = (uint64_t)a->rows.max * a->top;
-    uint64_t tiles = pairs / (TILES * E4M3_PAIRS) + a->own.count;
-    uint32_t width = a->gated ? E4M3_ROWS / 2 : E4M3_ROWS;
+    uint64_t tiles = pairs / (TILES * NARROW_PAIRS) + a->own.count;
+    uint32_t width = narrow_width(*a);
     tiles = tiles < pairs ? tiles : pairs;
     uint64_t all = tiles * ceil_div(experts_outputs(a), width);
     uint32_t sets = static_cast<uint32_t>(all / (device_props()->processors * E4M3_BLOCKS));
     sets = sets < 1 ? 1 : sets > E4M3_SETS ? E4M3_SETS : sets;
     dim3 grid(static_cast<unsigned>(tiles), ceil_div(experts_outputs(a), width * sets));
     return a->w.scales.k
-               ? launch(e4m3_kernel<TILES, true>, grid, E4M3_THREADS, 0, stream, *p, sets)
-               : launch(e4m3_kernel<TILES, false>, grid, E4M3_THREADS, 0, stream, *p, sets);
+               ? launch(e4m3_kernel<TILES, true>, grid, NARROW_THREADS, 0, stream, *p, sets)
+               : launch(e4m3_kernel<TILES, false>, grid, NARROW_THREADS, 0, stream, *p, sets);
 }
 
 /* Of an expert with more pairs than a tile has, numbers are made more than once. */
