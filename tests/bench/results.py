@@ -31,6 +31,8 @@ HEADLINES = [
     ("gpu", "decode, batch 1, 1B", "1B decode, one sequence"),
     ("gpu", "prefill, prompts of 512", "8B prefill, prompts of 512"),
     ("gpu", "2,048 requests", "8B, 2,048 requests of 128 in, 128 out at once"),
+    ("gpu-experts", "qwen3-30b-a3b: decode, batch 1", "Qwen3-30B-A3B decode, one sequence"),
+    ("gpu-experts", "qwen3-30b-a3b: decode, batch 256", "Qwen3-30B-A3B decode, batch 256"),
     ("gpu", "unloaded time to first token", "8B, first token of 128, unloaded, p50 / p99"),
     ("gpu", "gap between steps", "gap between decode steps, p50 / p99"),
     ("several", "tp 2: one sequence", "`--tp 2`, one sequence beside one GPU"),
