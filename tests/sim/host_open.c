@@ -6,10 +6,12 @@
 
 #include "daemon/base/option_table.h"
 #include "daemon/sched/kv.h"
-#include "daemon/text/template/chat.h"
 #include "daemon/worker/device_module.h"
 #include "daemon/worker/worker_inner.h"
 #include "tests/sim/invariants.h"
+
+/* Conversations give what was said, whatever the models' own templates do. */
+#define TEMPLATE "tests/sim/said.jinja"
 
 static void set(struct host *host, const char *name, uint64_t value, const char *unit)
 {
@@ -135,18 +137,6 @@ static void wake(void *context)
     host->touched = true;
 }
 
-/* Conversations whose template gives what was said, whatever the model's own does. */
-static void load_chat(struct host *host, struct model_text *text)
-{
-    static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
-    struct error error;
-    if (!text->tokenizer)
-        return;
-    chat_template_free(text->chat);
-    if (chat_template_load(source, sizeof(source) - 1, &text->chat, &error))
-        scene_fail(host->scene, "%s", error.text);
-}
-
 static struct gpu_options engine_options(const struct host *host, uint32_t index)
 {
     static const int numbers[] = {0, 1, 2, 3};
@@ -241,8 +231,6 @@ static void open_sleepers(struct host *host)
         else if (server_serve_beside(server, &model, names, limits.context_max, kv_tokens, &base, 1,
                                      &error))
             abort();
-        if (i > 0)
-            load_chat(host, &sleepers->texts[i]);
         server->models[i].text = i == 0 ? &host->model_text : &sleepers->texts[i];
     }
     if (!host->scene->failed)
@@ -302,6 +290,7 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     set(host, "tp", setup->tp, "");
     set(host, "pp", setup->pp, "");
     set_word(host, "ep", setup->ep ? "yes" : "no");
+    set_word(host, "chat-template", TEMPLATE);
     draw_memories(host, setup);
     if (scene->failed)
         return;
@@ -309,9 +298,9 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     if (server_init(&host->server, host->options, &host->completions, scene->random, scene->now_us,
                     &error))
         abort();
-    if (model_text_load(&host->model_text, setup->model, &error))
+    if (model_text_load(&host->model_text, setup->model, &error) ||
+        model_text_template(&host->model_text, TEMPLATE, &error))
         abort();
-    load_chat(host, &host->model_text);
     threads_open(&host->threads, scene, &host->server);
     host->server.models[0].text = &host->model_text;
     host->server.background = &host->threads.background;

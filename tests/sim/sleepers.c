@@ -10,6 +10,7 @@
 
 #include "daemon/base/host_memory.h"
 #include "daemon/base/option_table.h"
+#include "daemon/service/check_text.h"
 #include "gpu/emu/emu.h"
 #include "gpu/memory/host_pages.h"
 #include "tests/sim/invariants.h"
@@ -330,14 +331,16 @@ void sleepers_make(struct sleepers *sleepers, struct scene *scene, const struct 
         return;
     }
     sleepers->count = sleepers->list.count;
+    const struct option *chat = option_find("chat-template", strlen("chat-template"));
     for (uint32_t i = 0; i < sleepers->count; i++) {
         struct options *own = sleepers->list.at[i];
         own->sleep_after =
             1000 * (uint64_t)scene_between(scene, 2, scene_one_in(scene, 2) ? 15 : 300);
         if (scene_one_in(scene, 3))
             own->sleep_after = 0; /* an admin's word, or another model */
-        struct error ignored;
-        if (i > 0 && model_text_load(&sleepers->texts[i], own->model, &ignored))
+        const char *said = options->chat_template; /* the first one's alone, unless it is told */
+        if (option_set(own, chat, said, strlen(said), &error) ||
+            (i > 0 && check_text_load(&sleepers->texts[i], own, &error)))
             abort();
     }
 }
