@@ -26,8 +26,9 @@ static struct {
 
 static void changed(void)
 {
-    /* Fails only when the counter is full, and then the thread is being woken anyway. */
-    (void)!write(guard.fd, &(uint64_t){1}, sizeof(uint64_t));
+    /* Fails else only when the counter is full, and then the thread is being woken anyway. */
+    while (write(guard.fd, &(uint64_t){1}, sizeof(uint64_t)) < 0 && errno == EINTR)
+        continue;
 }
 
 static void on_signal(int number)
