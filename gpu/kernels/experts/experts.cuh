@@ -18,7 +18,7 @@ namespace f16
 EXPERTS_OF_HALF
 }
 
-static inline uint32_t experts_outputs(const struct experts_args *args)
+__host__ __device__ static inline uint32_t experts_outputs(const struct experts_args *args)
 {
     return args->gated ? args->w.n / 2 : args->w.n;
 }

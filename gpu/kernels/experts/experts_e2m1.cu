@@ -50,11 +50,6 @@ __device__ __forceinline__ void e2m1_numbers(const e2m1_table &table, uint32_t f
     second = __byte_perm(low, high, 0x7362);
 }
 
-__device__ __forceinline__ uint32_t e2m1_word(const uint4 &raw, int i)
-{
-    return i == 0 ? raw.x : i == 1 ? raw.y : i == 2 ? raw.z : raw.w;
-}
-
 __device__ __forceinline__ void e2m1_find(const struct experts_args &a, uint32_t expert, uint32_t n,
                                           bool valid, e2m1_row &row)
 {
@@ -84,7 +79,7 @@ __device__ __forceinline__ void e2m1_multiply(const e2m1_row (&rows)[2],
     for (int step = 0; step < 8; step++)
 #pragma unroll
         for (int r = 0; r < 2; r++)
-            e2m1_numbers(tables[r], e2m1_word(rows[r].raw, step / 2) >> step % 2 * 16, w[step][r],
+            e2m1_numbers(tables[r], narrow_word(rows[r].raw, step / 2) >> step % 2 * 16, w[step][r],
                          w[step][r + 2]);
 #pragma unroll
     for (int tile = 0; tile < TILES; tile++) {

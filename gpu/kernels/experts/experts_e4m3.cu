@@ -38,17 +38,12 @@ struct e4m3_block {
     float scales[2]; /* of the columns */
 };
 
-__device__ __forceinline__ uint32_t e4m3_outputs(const struct experts_args &a)
-{
-    return a.gated ? a.w.n / 2 : a.w.n;
-}
-
 /* The row of w that a lane's first or second is in a set; w.n: none. */
 __device__ __forceinline__ uint32_t e4m3_row(const struct experts_args &a, uint32_t set, int r)
 {
     uint32_t g = threadIdx.x % WARP / 4, width = narrow_width(a);
     uint32_t n = set * width + g + (a.gated ? 0 : r * 8);
-    return n < e4m3_outputs(a) ? n + (a.gated && r ? a.w.n / 2 : 0) : a.w.n;
+    return n < experts_outputs(&a) ? n + (a.gated && r ? a.w.n / 2 : 0) : a.w.n;
 }
 
 /* The first columns of a lane in a step. */
@@ -98,11 +93,6 @@ __device__ __forceinline__ void e4m3_ask(const struct experts_args &a, uint32_t 
     e4m3_rows(a, expert, last, at);
 }
 
-__device__ __forceinline__ uint32_t e4m3_word(const uint4 &raw, int i)
-{
-    return i == 0 ? raw.x : i == 1 ? raw.y : i == 2 ? raw.z : raw.w;
-}
-
 /* A lane's run of w times that of the tiles' pairs. */
 template <int TILES>
 __device__ __forceinline__ void e4m3_multiply(const e4m3_block &of, const uint4 (&xs)[TILES],
@@ -113,7 +103,7 @@ __device__ __forceinline__ void e4m3_multiply(const e4m3_block &of, const uint4 
     for (int i = 0; i < 4; i++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            uint32_t word = e4m3_word(of.raw[r], i);
+            uint32_t word = narrow_word(of.raw[r], i);
             w[i][r] = e4m3_widen2(word & 0xffff);
             w[i][r + 2] = e4m3_widen2(word >> 16);
         }
@@ -121,7 +111,7 @@ __device__ __forceinline__ void e4m3_multiply(const e4m3_block &of, const uint4 
     for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            uint32_t word = e4m3_word(xs[tile], i);
+            uint32_t word = narrow_word(xs[tile], i);
             e4m3_mma(c[tile], w[i], e4m3_widen2(word & 0xffff), e4m3_widen2(word >> 16));
         }
 }
@@ -184,7 +174,7 @@ __global__ void __launch_bounds__(NARROW_THREADS, TILES <= 2   ? 4
     if (!tile_begin<TILES * NARROW_PAIRS>(a, at))
         return;
     uint32_t width = narrow_width(a);
-    uint32_t all = (e4m3_outputs(a) + width - 1) / width, set = blockIdx.y * sets;
+    uint32_t all = (experts_outputs(&a) + width - 1) / width, set = blockIdx.y * sets;
     uint32_t last = min(set + sets, all);
     e4m3_cursor ahead = {0, set, {}, {}};
     e4m3_rows(a, at.expert, last, ahead);

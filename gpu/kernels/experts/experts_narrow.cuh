@@ -16,6 +16,11 @@ __host__ __device__ __forceinline__ uint32_t narrow_width(const struct experts_a
     return a.gated ? NARROW_ROWS / 2 : NARROW_ROWS;
 }
 
+__device__ __forceinline__ uint32_t narrow_word(const uint4 &raw, int i)
+{
+    return i == 0 ? raw.x : i == 1 ? raw.y : i == 2 ? raw.z : raw.w;
+}
+
 /* Sums of a tile, by all warps, from the first to the last; `first`: of the tile's pairs among the
  * segments'. */
 __device__ __forceinline__ void narrow_store(const struct experts_args &a, const tile &at,
@@ -31,7 +36,7 @@ __device__ __forceinline__ void narrow_store(const struct experts_args &a, const
     __syncthreads();
     uint32_t row = threadIdx.x / NARROW_PAIRS, pair = threadIdx.x % NARROW_PAIRS;
     uint32_t width = narrow_width(a), n = set * width + row;
-    if (row < width && n < (a.gated ? a.w.n / 2 : a.w.n) && first + pair < at.count) {
+    if (row < width && n < experts_outputs(&a) && first + pair < at.count) {
         float y = 0, up = 0;
 #pragma unroll
         for (int i = 0; i < NARROW_WARPS; i++) {
