@@ -89,6 +89,8 @@ struct gpu_model {
      * that it goes through. */
     uint64_t step_parameters;
     uint64_t draft_parameters;           /* likewise, of the draft model; 0: there is none */
+    bool draft_rereads; /* what it guessed and stands it has not read: a head, which reads states of
+                           the model, not its own */
     uint32_t experts, experts_per_token; /* of a mixture's layers; 0: it is none */
     uint64_t kv_token_bytes;  /* K and V of one token in all layers, of all ranks together, their
                                  scales included */

@@ -190,12 +190,15 @@ void sched_draft_stands(struct sched *sched, struct seq *seq, const struct gpu_r
     sched_cache_done(sched, seq, row->position + row->q_len - row->drafts + stood);
 }
 
-/* The draft model has read its guesses but the last, of which it made no further one. */
-void sched_draft_taken(struct seq *seq, const struct gpu_row *row, uint32_t stood)
+/* The draft model has read its guesses but the last, of which it made no further one; what is a head
+ * reads those that stand once more. */
+void sched_draft_taken(const struct sched *sched, struct seq *seq, const struct gpu_row *row,
+                       uint32_t stood)
 {
     uint32_t drafted = row->drafts;
+    uint32_t known = sched->model.draft_rereads ? 0 : sched_min(stood, drafted - 1);
     if (row->want & GPU_DRAFT && seq->phase == PHASE_DECODE)
-        seq->draft.read = row->position + 1 + sched_min(stood, drafted - 1);
+        seq->draft.read = row->position + 1 + known;
     seq->draft.in_flight = 0;
     seq->draft.uncounted = sched_counts_tokens(seq) ? stood : 0;
     learn(&seq->draft, drafted, stood);

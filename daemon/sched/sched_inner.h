@@ -261,7 +261,8 @@ void sched_draft_submitted(struct sched *sched, struct seq *seq, const struct gp
 void sched_draft_stands(struct sched *sched, struct seq *seq, const struct gpu_row *row,
                         uint32_t stood);
 /* All results of a row with guesses, so many of which stand, were told; those of any row were. */
-void sched_draft_taken(struct seq *seq, const struct gpu_row *row, uint32_t stood);
+void sched_draft_taken(const struct sched *sched, struct seq *seq, const struct gpu_row *row,
+                       uint32_t stood);
 void sched_draft_told(struct sched *sched, struct seq *seq, bool drafted);
 /* Tokens that the draft model has not read, before those of its next row. */
 static inline uint32_t sched_draft_unread(const struct seq *seq)

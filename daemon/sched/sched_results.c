@@ -223,7 +223,7 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct sc
     if (ended)
         return;
     if (row->drafts > 0)
-        sched_draft_taken(seq, row, stood);
+        sched_draft_taken(sched, seq, row, stood);
     if (gives)
         sched_draft_told(sched, seq, row->drafts > 0);
     if (gives || row->score_count > 0 || embed_count > 0)

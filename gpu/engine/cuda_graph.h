@@ -25,7 +25,9 @@
 
 #define GRAPH_ROWS 24     /* buckets of rows */
 #define GRAPH_CONTEXTS 11 /* and of context: 256, 1024, ... */
-#define GRAPH_KINDS 4     /* tokens are counted or not, some row has an adapter or none */
+/* Tokens are counted or not; some row has an adapter or none; a head's rows go on from their own
+ * states or not. */
+#define GRAPH_KINDS 8
 
 struct batch;
 struct rank;
@@ -42,7 +44,7 @@ struct cuda_graph {
 
 struct cuda_graph_key {
     uint32_t rows, context; /* indices of buckets */
-    bool counts, adapted;
+    bool counts, adapted, own;
 };
 
 struct cuda_graphs {

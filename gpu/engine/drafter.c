@@ -5,6 +5,7 @@
 
 #include "gpu/base/cuda_error.h"
 #include "gpu/base/nvtx.h"
+#include "gpu/engine/draft_head.h"
 #include "gpu/engine/engine.h"
 #include "gpu/weights/loader.h"
 
@@ -22,6 +23,8 @@ int drafter_load(struct rank *rank, struct error *error)
     program->drafts = true;
     memcpy(program->kv_first, facts->draft.kv_first, sizeof program->kv_first);
     program->ops = NULL;
+    if (draft_is_head(&facts->draft))
+        program->guess = rank->program.guess = &drafter->guess;
     int status = facts_draft(facts, &program->ops, &program->op_count, error);
     if (status)
         return status;
@@ -74,6 +77,8 @@ int drafter_open(struct rank *rank, struct error *error)
     drafter->guesses_bytes = sizeof(int32_t) * GPU_DRAFTS_MAX * limits->slots_max;
     int status = mem_fixed(&rank->mem, drafter->guesses_bytes, &guesses, error);
     drafter->guesses = guesses;
+    if (!status && drafter_reads_apart(rank))
+        status = draft_head_open(rank, error);
     if (!status)
         status = program_open(&drafter->program, error);
     if (!status)
@@ -112,13 +117,38 @@ static struct gpu_row row_of(const struct gpu_row *row, uint32_t j)
     return made;
 }
 
+/* What a head reads: not what it guesses, which the next row's unread tokens are. */
+static void reading_plan(const struct rank *rank, const struct gpu_plan *plan, struct gpu_plan *ret)
+{
+    struct gpu_row *rows = rank->drafter.rows;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct gpu_row *row = &plan->rows[i];
+        if (!plan_row_is_read(row) || row->position + row->q_len < 2)
+            continue;
+        struct gpu_row made = {
+            .slot = row->slot, .position = row->position, .q_len = row->q_len, .ids = row->ids};
+        rows[ret->row_count] = draft_head_row(&made);
+        ret->token_count += rows[ret->row_count++].q_len;
+    }
+}
+
+bool drafter_reads_apart(const struct rank *rank)
+{
+    return draft_is_head(&rank->engine->facts.draft);
+}
+
 /* The first of a step also brings what the step changes of tables, and copies blocks: the small
  * steps read and write through them. */
 void drafter_plan(const struct rank *rank, const struct gpu_plan *plan, uint32_t j,
                   struct gpu_plan *ret)
 {
     struct gpu_row *rows = rank->drafter.rows;
+    const bool head = drafter_reads_apart(rank);
     *ret = (struct gpu_plan){.step = plan->step, .rows = rows};
+    if (j == PACK_READING) {
+        reading_plan(rank, plan, ret);
+        return;
+    }
     if (j == 0) {
         ret->slab_count = plan->slab_count;
         ret->append_count = plan->append_count;
@@ -128,7 +158,8 @@ void drafter_plan(const struct rank *rank, const struct gpu_plan *plan, uint32_t
         const struct gpu_row *row = &plan->rows[i];
         if (!(row->want & GPU_DRAFT) || row->drafts <= j)
             continue;
-        rows[ret->row_count] = row_of(row, j);
+        struct gpu_row made = row_of(row, j);
+        rows[ret->row_count] = head ? draft_head_row(&made) : made;
         ret->token_count += rows[ret->row_count++].q_len;
     }
 }
@@ -142,6 +173,10 @@ void drafter_step(const struct rank *rank, const struct gpu_plan *plan, uint32_t
     ret->launch.batch = drafter->batch;
     ret->launch.batch.seen = rank->state.batch.seen;
     step_bound(&ret->plan, &ret->launch.batch);
+    if (drafter_reads_apart(rank))
+        ret->launch.takes = j == PACK_READING ? TAKES_STEP : j > 0 ? TAKES_OWN : TAKES_KEPT;
+    if (j == PACK_READING)
+        return;
     ret->fits = cuda_graph_fits(rank, &drafter->graphs, &ret->plan, &ret->launch, &ret->graph);
     ret->there = ret->fits && cuda_graph_exists(&drafter->graphs, &ret->graph);
 }

@@ -13,6 +13,9 @@
  * - Reading. Rows that bring no guesses and are to be read (GPU_DRAFT) go through its layers behind
  *   the model's step, by the batch that is there, with all others of the step.
  *
+ * A head (draft_head.h) is run the same way, but each row stands a position further back, and its
+ * reading is a small step too, with a plan and results of its own.
+ *
  * A guess is only ever a guess: whatever its KV holds, what is sampled does not depend on it.
  *
  * Thread: the rank's own. Owns weights, program, graphs.
@@ -20,6 +23,7 @@
 #pragma once
 
 #include "gpu/engine/cuda_graph.h"
+#include "gpu/program/guess.h"
 #include "gpu/program/program.h"
 
 struct rank;
@@ -29,7 +33,8 @@ struct drafter {
     struct program program; /* without a list: there is no draft model */
     struct batch batch;     /* the rank's, with the windows of its own layers */
     struct cuda_graphs graphs;
-    int32_t *guesses; /* [GPU_DRAFTS_MAX][slots_max], device */
+    struct guess_memory guess; /* of a head */
+    int32_t *guesses;          /* [GPU_DRAFTS_MAX][slots_max], device */
     uint64_t guesses_bytes;
     struct gpu_row *rows; /* [rows_max], of the small step that is being made */
 };
@@ -52,7 +57,7 @@ int drafter_load(struct rank *rank, struct error *error);
 int drafter_open(struct rank *rank, struct error *error);
 void drafter_close(struct rank *rank);
 
-/* Of the plan's rows those with more than j drafts. */
+/* Of the plan's rows those with more than j drafts; PACK_READING: of a head those that it reads. */
 void drafter_plan(const struct rank *rank, const struct gpu_plan *plan, uint32_t j,
                   struct gpu_plan *ret);
 void drafter_step(const struct rank *rank, const struct gpu_plan *plan, uint32_t j, bool counts,
@@ -60,5 +65,7 @@ void drafter_step(const struct rank *rank, const struct gpu_plan *plan, uint32_t
 /* With its wire and scratch. */
 int drafter_run(struct rank *rank, const struct draft_step *step, struct error *error);
 
-/* The launch that reads a step's rows; `step` is the model's. */
+/* Whether its reading is a small step, by drafter_step: of a head. */
+bool drafter_reads_apart(const struct rank *rank);
+/* Else the launch that reads a step's rows; `step` is the model's. */
 struct launch drafter_reading(const struct rank *rank, const struct launch *step);

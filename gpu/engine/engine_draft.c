@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "gpu/engine/draft_head.h"
 #include "gpu/graph/stages.h"
 #include "gpu/program/program.h"
 
@@ -42,7 +43,8 @@ static int fits(const struct engine_config *facts, uint32_t context, struct erro
         return error_limit(error, ERR_BAD_CONFIG, model->vocab, list->vocab,
                            "draft-model: its vocabulary is of %u tokens, the model's of %u",
                            list->vocab, model->vocab);
-    if (source->config.context_max < context)
+    /* What a head was meant for is no bound: it guesses worse beyond. */
+    if (!draft_is_head(&facts->draft) && source->config.context_max < context)
         return error_limit(error, ERR_BAD_CONFIG, context, source->config.context_max,
                            "draft-model: its context is %u tokens, sequences may have %u: "
                            "context-max may say less",
@@ -72,6 +74,9 @@ int engine_draft_read(struct engine_config *facts, const struct gpu_options *opt
         context = options->context_max;
     if (!status)
         status = fits(facts, context, error);
+    if (!status && draft_is_head(&facts->draft))
+        status = draft_head_read(facts, error);
+    facts->model.draft_rereads = draft_is_head(&facts->draft);
     if (!status)
         facts->model.draft_parameters = stages_cost(&facts->draft.source.list);
     return status;

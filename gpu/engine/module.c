@@ -299,6 +299,10 @@ static void guesses_read(const struct result_layout *layout, const char *base,
         ret->guesses[j] = (const struct gpu_sample *)(last + 1);
     }
     ret->guesses_ns = first ? last->end_ns - first->start_ns : 0;
+    if (layout->reads) {
+        last = (const struct result_head *)(base + layout->drafts[layout->draft_steps]);
+        ret->end_ns = last->end_ns;
+    }
 }
 
 static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_results *ret)

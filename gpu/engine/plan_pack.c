@@ -11,11 +11,14 @@ static size_t align_up(size_t bytes)
     return (bytes + PACK_ALIGN - 1) / PACK_ALIGN * PACK_ALIGN;
 }
 
-/* Of a step's guesses there are no more than samples, and a row of a small step for each. */
+/* Of a step's guesses there are no more than samples, and a row of a small step for each; one more
+ * small step may read each row. */
 static size_t drafts_bytes_max(const struct gpu_limits *limits)
 {
-    return limits->drafts_max * (align_up(sizeof(struct pack_head)) + PACK_ALIGN) +
-           (limits->drafts_max ? limits->rows_max * sizeof(struct pack_row) : 0);
+    if (!limits->drafts_max)
+        return 0;
+    return (limits->drafts_max + 1) * (align_up(sizeof(struct pack_head)) + PACK_ALIGN) +
+           2 * limits->rows_max * sizeof(struct pack_row);
 }
 
 size_t pack_bytes_max(const struct gpu_limits *limits)
@@ -37,7 +40,8 @@ size_t result_bytes_max(const struct gpu_limits *limits, uint32_t hidden)
            limits->scores_max * sizeof(struct gpu_score) +
            (size_t)limits->scores_max * sizeof(struct gpu_top) * GPU_LOGPROBS_MAX +
            (size_t)limits->embeds_max * hidden * sizeof(float) +
-           limits->drafts_max * (sizeof(struct result_head) + RESULT_ALIGN) +
+           (limits->drafts_max ? limits->drafts_max + 1 : 0) *
+               (sizeof(struct result_head) + RESULT_ALIGN) +
            (limits->drafts_max ? limits->rows_max * sizeof(struct gpu_sample) : 0);
 }
 
@@ -46,6 +50,12 @@ static uint32_t row_embeds(const struct gpu_row *row)
     if (row->want & GPU_EMBED_ALL)
         return row->q_len;
     return row->want & (GPU_EMBED_LAST | GPU_POOL_OUT) ? 1 : 0;
+}
+
+/* Of the draft model: those before the model's step, and the one behind. */
+static uint32_t small_steps(const struct result_layout *layout)
+{
+    return layout->draft_steps + layout->reads;
 }
 
 /* Those of the draft model's steps, from `at` on. */
@@ -58,18 +68,20 @@ static size_t drafts_layout(struct result_layout *layout, const struct gpu_plan 
             layout->draft_rows[j]++;
         layout->draft_steps = drafts > layout->draft_steps ? drafts : layout->draft_steps;
     }
-    for (uint32_t j = 0; j < layout->draft_steps; j++) {
+    for (uint32_t j = 0; j < small_steps(layout); j++) {
         at = (at + RESULT_ALIGN - 1) / RESULT_ALIGN * RESULT_ALIGN;
         layout->drafts[j] = (uint32_t)at;
         at += sizeof(struct result_head) + layout->draft_rows[j] * sizeof(struct gpu_sample);
     }
+    for (uint32_t i = 0; layout->reads && i < plan->row_count; i++)
+        layout->draft_rows[layout->draft_steps] += plan_row_is_read(&plan->rows[i]);
     return at;
 }
 
 void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan, uint32_t hidden,
-                       struct result_tops tops)
+                       struct result_more more)
 {
-    struct result_layout set = {0};
+    struct result_layout set = {.reads = more.reads};
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
         set.sample_count += row->want & GPU_SAMPLE ? 1 + row->drafts : 0;
@@ -79,13 +91,13 @@ void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan
     size_t at = sizeof(struct result_head);
     set.samples = (uint32_t)at;
     at += set.sample_count * sizeof(struct gpu_sample);
-    if (tops.samples) {
+    if (more.sample_tops) {
         set.tops = (uint32_t)at;
         at += set.sample_count * sizeof(struct gpu_top) * GPU_LOGPROBS_MAX;
     }
     set.scores = (uint32_t)at;
     at += set.score_count * sizeof(struct gpu_score);
-    if (tops.scores) {
+    if (more.score_tops) {
         set.score_tops = (uint32_t)at;
         at += set.score_count * sizeof(struct gpu_top) * GPU_LOGPROBS_MAX;
     }
@@ -197,8 +209,9 @@ static void draft_write(char *base, const struct pack_source *source, const stru
                         const struct pack_place *place, uint32_t j)
 {
     uint32_t at = place->drafts[j], ahead = place->model - at;
+    const bool reads = j == source->layout->draft_steps;
     struct gpu_plan plan;
-    source->draft_plan(source->context, source->plan, j, &plan);
+    source->draft_plan(source->context, source->plan, reads ? PACK_READING : j, &plan);
     const struct pack_source own = {.plan = &plan};
     struct pack_head head = {
         .step = plan.step,
@@ -216,7 +229,7 @@ static void draft_write(char *base, const struct pack_source *source, const stru
         .counts = {.moves = plan.move_count},
         .result = (char *)source->result + source->layout->drafts[j],
         .result_samples = sizeof(struct result_head),
-        .tokens_out = source->guesses + (size_t)j * source->guess_stride,
+        .tokens_out = reads ? NULL : source->guesses + (size_t)j * source->guess_stride,
     };
     rows_write((struct pack_row *)(base + at + head.rows), &own, &head.counts);
     memcpy(base + at, &head, sizeof head);
@@ -227,7 +240,7 @@ static struct pack_place place_make(const struct result_layout *layout)
 {
     struct pack_place place = {.model = 0};
     struct writer writer = {.base = NULL};
-    for (uint32_t j = 0; j < layout->draft_steps; j++) {
+    for (uint32_t j = 0; j < small_steps(layout); j++) {
         place.drafts[j] = section(&writer, sizeof(struct pack_head));
         (void)section(&writer, layout->draft_rows[j] * sizeof(struct pack_row));
     }
@@ -270,7 +283,7 @@ size_t pack_write(void *to, const struct pack_source *source, struct pack_place 
     head.bias = section_copy(&writer, plan->bias, plan->bias_count * sizeof *plan->bias);
     head.bytes = (uint32_t)writer.at;
     memcpy(writer.base, &head, sizeof head);
-    for (uint32_t j = 0; j < source->layout->draft_steps; j++)
+    for (uint32_t j = 0; j < small_steps(source->layout); j++)
         draft_write(to, source, &head, &place, j);
     *ret_place = place;
     return place.model + writer.at;

@@ -15,23 +15,32 @@
 size_t pack_bytes_max(const struct gpu_limits *limits);
 size_t result_bytes_max(const struct gpu_limits *limits, uint32_t hidden);
 
-/* For which results some row asks for the likeliest tokens, too. */
-struct result_tops {
-    bool samples, scores;
+/* What a row's flags do not say of a step's results: for which some row asks for the likeliest
+ * tokens, too, and whether the draft model reads rows in a step of its own. */
+struct result_more {
+    bool sample_tops, score_tops, reads;
 };
+
+#define PACK_READING UINT32_MAX /* in place of a small step's number: the one that reads */
+
+static inline bool plan_row_is_read(const struct gpu_row *row)
+{
+    return row->want & GPU_DRAFT && !row->drafts;
+}
 
 /* Counts what the plan's rows give, and where each array lies. */
 void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan, uint32_t hidden,
-                       struct result_tops tops);
+                       struct result_more more);
 
-/* Where the heads lie in what is written: the model's step, and the draft model's before it. */
+/* Where the heads lie in what is written: the model's step, and before that the draft model's, the
+ * one that reads as the last. */
 struct pack_place {
-    uint32_t model, drafts[GPU_DRAFTS_MAX];
+    uint32_t model, drafts[GPU_DRAFTS_MAX + 1];
 };
 
 /* Writes the plan to `to`, which has room for pack_bytes_max; returns the bytes written.
- * `draft_plan` gives the j-th small step of the draft model, `slab_base` a slab's device address,
- * `slot_adapter` the adapter of an open slot; NULL: the model has none. */
+ * `draft_plan` gives the j-th small step of the draft model (or PACK_READING), `slab_base` a slab's
+ * device address, `slot_adapter` the adapter of an open slot; NULL: the model has none. */
 struct pack_source {
     const struct gpu_plan *plan;
     const struct result_layout *layout;

@@ -16,7 +16,7 @@ struct step {
     bool cuda_graph_fits; /* it may run as a graph */
     bool graph_there;     /* and that is captured */
     struct cuda_graph_key graph;
-    bool keeps;           /* some slot keeps logits */
+    bool keeps; /* some slot keeps logits */
     bool scratch_held;
     uint64_t scratch_bytes;
     uint64_t tokens_of; /* the step whose tokens come from the last stage; 0: none do */
@@ -27,7 +27,7 @@ struct step {
 void step_bound(const struct gpu_plan *plan, struct batch *batch)
 {
     struct result_layout counted, *layout = &counted;
-    result_layout_set(layout, plan, 0, (struct result_tops){0});
+    result_layout_set(layout, plan, 0, (struct result_more){0});
     batch->rows_max = plan->row_count;
     batch->tokens_max = plan->token_count;
     batch->samples_max = layout->sample_count;
@@ -37,6 +37,16 @@ void step_bound(const struct gpu_plan *plan, struct batch *batch)
     attention_bounds_clear(batch);
     for (uint32_t i = 0; i < plan->row_count; i++)
         attention_bounds_add(batch, plan->rows[i].position, plan->rows[i].q_len);
+}
+
+static void reading_make(const struct step *step, struct draft_step *ret)
+{
+    const struct rank *rank = step->rank;
+    *ret = (struct draft_step){.fits = false};
+    if (drafter_reads_apart(rank))
+        drafter_step(rank, step->plan, PACK_READING, false, ret);
+    else
+        ret->launch = drafter_reading(rank, &step->launch);
 }
 
 /* Eagerly run small steps, and the reading, have the model's scratch: they run before it or behind.
@@ -54,8 +64,9 @@ static uint64_t drafts_bytes(const struct step *step)
     }
     if (!step->reads)
         return most;
-    struct launch reading = drafter_reading(rank, &step->launch);
-    uint64_t bytes = program_scratch_bytes(&rank->drafter.program, &reading.batch);
+    struct draft_step reading;
+    reading_make(step, &reading);
+    uint64_t bytes = program_scratch_bytes(&rank->drafter.program, &reading.launch.batch);
     return bytes > most ? bytes : most;
 }
 
@@ -120,15 +131,24 @@ static int memory_give(struct step *step, struct error *error)
     return status;
 }
 
-static struct result_tops plan_wants_tops(const struct rank *rank, const struct gpu_plan *plan)
+static bool plan_is_read(const struct gpu_plan *plan)
 {
-    struct result_tops wants = {0};
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        if (plan_row_is_read(&plan->rows[i]))
+            return true;
+    }
+    return false;
+}
+
+static struct result_more plan_wants_more(const struct rank *rank, const struct gpu_plan *plan)
+{
+    struct result_more wants = {.reads = plan_is_read(plan) && drafter_reads_apart(rank)};
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
         if (!(row->want & GPU_LOGPROBS) || !rank->slots[row->slot].logprobs)
             continue;
-        wants.samples |= (row->want & GPU_SAMPLE) != 0;
-        wants.scores |= (row->want & GPU_SCORE) != 0;
+        wants.sample_tops |= (row->want & GPU_SAMPLE) != 0;
+        wants.score_tops |= (row->want & GPU_SCORE) != 0;
     }
     return wants;
 }
@@ -161,15 +181,6 @@ static bool plan_adapts(const struct rank *rank, const struct gpu_plan *plan)
     return adapts;
 }
 
-static bool plan_is_read(const struct gpu_plan *plan)
-{
-    for (uint32_t i = 0; i < plan->row_count; i++) {
-        if (plan->rows[i].want & GPU_DRAFT && !plan->rows[i].drafts)
-            return true;
-    }
-    return false;
-}
-
 static void draft_plan(const void *context, const struct gpu_plan *plan, uint32_t j,
                        struct gpu_plan *ret)
 {
@@ -194,6 +205,11 @@ static struct stage_state state_between(const struct step *step)
                          step->plan->token_count);
 }
 
+static const struct pack_head *wire_at(const struct step *step, uint32_t offset)
+{
+    return (const struct pack_head *)((const char *)step->place->plan + offset);
+}
+
 /* Before the model's step: a guess more of each row that wants one. */
 static int drafts_run(const struct step *step, struct error *error)
 {
@@ -202,8 +218,7 @@ static int drafts_run(const struct step *step, struct error *error)
     for (uint32_t j = 0; !status && j < step->layout.draft_steps; j++) {
         struct draft_step draft;
         drafter_step(rank, step->plan, j, step->launch.counts, &draft);
-        draft.launch.wire =
-            (const struct pack_head *)((const char *)step->place->plan + step->wires.drafts[j]);
+        draft.launch.wire = wire_at(step, step->wires.drafts[j]);
         draft.launch.scratch = step->launch.scratch;
         status = drafter_run(rank, &draft, error);
     }
@@ -216,9 +231,12 @@ static int reading_run(const struct step *step, struct error *error)
     const struct rank *rank = step->rank;
     if (!step->reads)
         return 0;
-    struct launch reading = drafter_reading(rank, &step->launch);
-    reading.scratch = step->launch.scratch;
-    return program_run(&rank->drafter.program, &reading, error);
+    struct draft_step reading;
+    reading_make(step, &reading);
+    reading.launch.scratch = step->launch.scratch;
+    if (drafter_reads_apart(rank))
+        reading.launch.wire = wire_at(step, step->wires.drafts[step->layout.draft_steps]);
+    return program_run(&rank->drafter.program, &reading.launch, error);
 }
 
 static int kernels_run(struct step *step, struct error *error)
@@ -311,7 +329,7 @@ static size_t step_write(struct step *step)
         step->tokens_of = tokens_of(rank, step->plan);
     plan_note(rank, step->plan);
     result_layout_set(&step->layout, step->plan, rank->engine->facts.model.hidden,
-                      plan_wants_tops(rank, step->plan));
+                      plan_wants_more(rank, step->plan));
     place->layout = step->layout;
     place->step = step->plan->step;
     char *result = place->result;
@@ -337,7 +355,7 @@ static size_t step_write(struct step *step)
     };
     size_t bytes = pack_write(place->plan_pinned, &source, &step->wires);
     assert(bytes <= rank->ring.plan_bytes);
-    step->launch.wire = (const struct pack_head *)((const char *)place->plan + step->wires.model);
+    step->launch.wire = wire_at(step, step->wires.model);
     return bytes;
 }
 
@@ -346,15 +364,14 @@ static void step_make(struct step *step, struct rank *rank, const struct gpu_pla
     plan_check(rank, plan);
     *step = (struct step){.rank = rank, .plan = plan, .place = ring_at(&rank->ring, plan->step)};
     result_layout_set(&step->layout, plan, rank->engine->facts.model.hidden,
-                      (struct result_tops){0});
+                      (struct result_more){0});
     step->launch.batch = rank->state.batch;
     step_bound(plan, &step->launch.batch);
     if (step->layout.draft_steps) /* the first of them moves */
         step->launch.batch.moves_max = 0;
     step->reads = plan_is_read(plan);
-    step->launch.counts =
-        !rank->program.has_next_stage &&
-        (rank->penalty_slots > 0 || plan_opens(plan, GPU_SLOT_PENALTIES));
+    step->launch.counts = !rank->program.has_next_stage &&
+                          (rank->penalty_slots > 0 || plan_opens(plan, GPU_SLOT_PENALTIES));
     step->keeps = !rank->program.has_next_stage && plan_opens(plan, GPU_SLOT_MASKED);
     step->launch.pools = plan_pools(plan);
     step->launch.adapted = plan_adapts(rank, plan);

@@ -76,19 +76,25 @@ value_id build_value(struct build *b, struct list_value value)
     return id;
 }
 
-static value_id value_common(struct build *b, uint32_t width, enum value_type type)
+value_id build_value_common(struct build *b, uint32_t width, enum value_type type)
 {
     return value_add(
         b, &(struct list_value){
                .width = width, .type = type, .common = true, .before = LIST_NONE, .of = LIST_NONE});
 }
 
+static bool is_picked(const struct build *b)
+{
+    return b->rows == ROWS_SCORED || b->rows == ROWS_SAMPLED;
+}
+
 value_id build_value_block(struct build *b, uint32_t width, enum value_type type)
 {
-    return build_value(b, (struct list_value){.width = width,
-                                              .type = type,
-                                              .rows = b->rows ? VALUE_OF_PICKED : VALUE_OF_TOKENS,
-                                              .of = LIST_NONE});
+    return build_value(b,
+                       (struct list_value){.width = width,
+                                           .type = type,
+                                           .rows = is_picked(b) ? VALUE_OF_PICKED : VALUE_OF_TOKENS,
+                                           .of = LIST_NONE});
 }
 
 uint32_t build_width(const struct build *b, value_id x)
@@ -102,16 +108,18 @@ static void name_put(const struct build *b, const char *tensor, const char *endi
                      char name[LIST_NAME_MAX])
 {
     char prefix[LIST_NAME_MAX / 2] = "";
-    if (b->layer >= 0) {
-        const char *number = strstr(b->prefix, "%u");
+    const char *number = strstr(b->prefix, "%u");
+    if (b->layer >= 0 && !number) { /* there is one */
+        snprintf(prefix, sizeof prefix, "%s", b->prefix);
+    } else if (b->layer >= 0) {
         snprintf(prefix, sizeof prefix, "%.*s%d%s", (int)(number - b->prefix), b->prefix, b->layer,
                  number + 2);
     }
     snprintf(name, LIST_NAME_MAX, "%s%.39s%s", prefix, tensor, ending);
 }
 
-static tensor_id tensor_put(struct build *b, const char *name, const char *ending,
-                            const struct list_tensor *shape)
+tensor_id build_tensor(struct build *b, const char *name, const char *ending,
+                       const struct list_tensor *shape)
 {
     struct op_list *list = &b->list;
     struct list_tensor *made = grown(b, (void **)&list->tensors, list->tensor_count,
@@ -140,8 +148,8 @@ static void parts_put(struct build *b, struct list_weight *weight, const struct 
         part->row = again ? part[-1].row + part[-1].rows : 0;
         part->tensor =
             again ? part[-1].tensor
-                  : tensor_put(b, parts[i].tensor, ending,
-                               &(struct list_tensor){.rank = rank, .columns = weight->columns});
+                  : build_tensor(b, parts[i].tensor, ending,
+                                 &(struct list_tensor){.rank = rank, .columns = weight->columns});
         if (b->status)
             return;
         b->list.tensors[part->tensor].rows += part->rows;
@@ -163,7 +171,7 @@ static void expert_parts_put(struct build *b, struct list_weight *weight,
             char name[LIST_NAME_MAX / 2];
             snprintf(name, sizeof name, "%.*s%u%s", (int)(number - parts[i].tensor),
                      parts[i].tensor, e, number + 2);
-            tensor_id tensor = tensor_put(b, name, ".weight", &shape);
+            tensor_id tensor = build_tensor(b, name, ".weight", &shape);
             if (!e)
                 weight->parts[i] = (struct list_part){.tensor = tensor, .rows = parts[i].rows};
             weight->part_count++;
@@ -182,7 +190,7 @@ static void stacked_parts_put(struct build *b, struct list_weight *weight,
                                       .columns = weight->columns,
                                       .experts = weight->experts,
                                       .transposed = bare};
-    tensor_id tensor = tensor_put(b, parts->tensor, bare ? "" : ending, &shape);
+    tensor_id tensor = build_tensor(b, parts->tensor, bare ? "" : ending, &shape);
     weight->stacked = true;
     for (uint32_t i = 0; i < LIST_PARTS_MAX && parts[i].tensor && !b->status; i++) {
         struct list_tensor *of = &b->list.tensors[tensor];
@@ -216,8 +224,8 @@ weight_id build_weight(struct build *b, const struct list_weight *like,
 }
 
 /* Synthetic ones leave what was normed as it is. */
-static weight_id norm_put(struct build *b, struct build_part part, enum norm_kind kind,
-                          const struct list_weight *of)
+weight_id build_norm_weight(struct build *b, struct build_part part, enum norm_kind kind,
+                            const struct list_weight *of)
 {
     struct list_weight like = *of;
     like.columns = 1;
@@ -325,8 +333,8 @@ weight_id build_embed(struct build *b, const char *table, float scale)
     struct op_list *list = &b->list;
     struct list_weight like = {.columns = list->hidden};
     b->layer = LAYER_FIRST;
-    list->residual = value_common(b, list->hidden, VALUE_F32);
-    list->normed = value_common(b, list->hidden, VALUE_COMPUTE);
+    list->residual = build_value_common(b, list->hidden, VALUE_F32);
+    list->normed = build_value_common(b, list->hidden, VALUE_COMPUTE);
     weight_id weight = build_weight(b, &like, PARTS({table, list->vocab}), ".weight");
     struct op *op = build_op(b, OP_EMBED, LIST_NONE, list->residual);
     op->weight = weight;
@@ -344,7 +352,7 @@ void build_rope_table(struct build *b, const struct model_rope *rope)
                                   "layers have more than %d tables of angles", LIST_ROPES_MAX);
         return;
     }
-    value_id angles = value_common(b, rope->pairs * 2, VALUE_F32);
+    value_id angles = build_value_common(b, rope->pairs * 2, VALUE_F32);
     build_op(b, OP_ANGLES, LIST_NONE, angles)->rope.table = (uint16_t)list->rope_count;
     list->angles[list->rope_count] = angles;
     list->ropes[list->rope_count++] = *rope;
@@ -356,8 +364,8 @@ void build_sums(struct build *b)
     struct op_list *list = &b->list;
     if (list->sum != LIST_NONE)
         return;
-    list->squares = value_common(b, 0, VALUE_F32);
-    list->sum = value_common(b, list->hidden, VALUE_SUM);
+    list->squares = build_value_common(b, 0, VALUE_F32);
+    list->sum = build_value_common(b, list->hidden, VALUE_SUM);
     list->sums_rounded = list->ranks > 1;
 }
 
@@ -374,7 +382,8 @@ value_id build_norm(struct build *b, value_id x, const char *weight, enum norm_k
     value_id out = x == b->list.residual ? b->list.normed : x;
     uint32_t size = build_width(b, x);
     assert(b->status || x == b->list.residual || x == b->list.sum);
-    weight_id id = norm_put(b, (struct build_part){.tensor = weight, .rows = size}, kind, &plain);
+    weight_id id =
+        build_norm_weight(b, (struct build_part){.tensor = weight, .rows = size}, kind, &plain);
     weight_id own = LIST_NONE;
     if (kind == NORM_LAYER)
         own = build_weight(b, &bias, PARTS({weight, size}), ".bias");
@@ -398,7 +407,8 @@ void build_head_norm(struct build *b, value_id x, const char *weight, uint32_t h
 {
     const struct list_weight head = {.kind = WEIGHT_HEAD_NORM};
     assert(kind != NORM_LAYER);
-    weight_id id = norm_put(b, (struct build_part){weight, head_dim, order_of(b, x)}, kind, &head);
+    weight_id id =
+        build_norm_weight(b, (struct build_part){weight, head_dim, order_of(b, x)}, kind, &head);
     struct op *op = build_op(b, OP_HEAD_NORM, x, x);
     op->weight = id;
     op->norm.kind = kind;
@@ -427,8 +437,8 @@ void build_wide_norm(struct build *b, value_id x, value_id y, const char *wx, co
     assert(b->status || (values[x].of != LIST_NONE && values[x].of == values[y].of));
     const struct build_part parts[] = {{wx, build_width(b, x) * ranks, order_of(b, x)},
                                        {wy, build_width(b, y) * ranks, order_of(b, y)}};
-    weight_id of_x = norm_put(b, parts[0], kind, &shared);
-    weight_id of_y = norm_put(b, parts[1], kind, &shared);
+    weight_id of_x = build_norm_weight(b, parts[0], kind, &shared);
+    weight_id of_y = build_norm_weight(b, parts[1], kind, &shared);
     value_id squares = squares_put(b, x, y);
     struct op *op = build_op(b, OP_WIDE_NORM, x, x);
     op->in[1] = y;
@@ -507,12 +517,17 @@ static void logits_put(struct build *b, weight_id weight, const struct build_hea
     b->block = LIST_NONE;
     value_id picked = build_value_block(b, list->hidden, VALUE_COMPUTE);
     list->logits = build_value_block(b, list->vocab, VALUE_F32);
+    value_id given = list->draft_vocab && list->draft_vocab < list->vocab
+                         ? build_value_block(b, list->draft_vocab, VALUE_F32)
+                         : list->logits;
     build_op(b, OP_GATHER, list->normed, picked)->scale.by = head->scale;
-    struct op *op = build_op(b, OP_MATMUL, picked, list->logits);
+    struct op *op = build_op(b, OP_MATMUL, picked, given);
     op->weight = weight;
     op->matmul.split = SPLIT_VOCABULARY;
     if (list->ranks > 1)
         build_op(b, OP_ALL_GATHER, list->logits, list->logits);
+    if (given != list->logits)
+        build_op(b, OP_SPREAD, given, list->logits);
     if (head->softcap != 0)
         build_op(b, OP_SOFTCAP, list->logits, list->logits)->softcap.cap = head->softcap;
 }
@@ -527,9 +542,11 @@ void build_head(struct build *b, const struct build_head *head)
                         "tp is %u: a vocabulary of %u is too small", list->ranks, list->vocab);
     value_id x = build_norm(b, list->residual, head->norm, head->kind, head->eps);
     struct list_weight like = {.columns = list->hidden, .split = SPLIT_VOCABULARY};
-    weight_id weight = head->head
-                           ? build_weight(b, &like, PARTS({head->head, list->vocab}), ".weight")
-                           : head->embed;
+    uint32_t rows = list->draft_vocab ? list->draft_vocab : list->vocab;
+    weight_id weight =
+        head->head ? build_weight(b, &like, PARTS({head->head, rows}), ".weight") : head->embed;
+    if (list->features)
+        build_op(b, OP_CARRY, list->residual, LIST_NONE)->rows = ROWS_SAMPLED;
     build_op(b, OP_POOL, x, LIST_NONE);
     b->rows = ROWS_SCORED;
     logits_put(b, weight, head);

@@ -128,6 +128,23 @@ value_id build_combine(struct build *b, value_id pairs, value_id shared,
 /* x, times `scale`, is added to the residual. */
 void build_add(struct build *b, value_id x, float scale);
 
+/* A head that guesses for another model, in place of build_embed: of each row's token and of what
+ * that model made of the position before, the residuals of LIST_FEATURES of its layers.
+ *     state = fc * features, or what the head itself made of the position before
+ *     given = { norm(embedding, token_norm), norm(state, state_norm) }
+ * The residual begins with the state. One rank. Gives what the first product reads. */
+struct build_guesser {
+    const char *table; /* of embeddings; NULL: that model's */
+    const char *fc;
+    const char *token_norm, *state_norm; /* of layer 0 */
+    float eps;
+    bool normed;        /* the residual begins with the normed state */
+    uint32_t hidden;    /* of that model */
+    uint32_t vocab;     /* tokens that the head knows */
+    const char *tokens; /* a tensor, whole: which, where they are not all */
+};
+value_id build_guesser(struct build *b, const struct build_guesser *guesser);
+
 /* Behind the layers: the last norm, embeddings, scores and samples. */
 struct build_head {
     const char *norm;

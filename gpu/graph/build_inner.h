@@ -11,9 +11,17 @@ uint32_t build_width(const struct build *b, value_id x);
 /* What all ranks' rows together are, and a rank's. */
 uint32_t build_rows(const struct build *b, const struct build_part *parts, enum split split);
 
-/* A value of the block, or of one before that began alike; and one of plain rows. */
+/* A value of the block, or of one before that began alike; one that is there all the time; and one
+ * of plain rows. */
 value_id build_value(struct build *b, struct list_value value);
+value_id build_value_common(struct build *b, uint32_t width, enum value_type type);
 value_id build_value_block(struct build *b, uint32_t width, enum value_type type);
+/* A tensor of its own. */
+tensor_id build_tensor(struct build *b, const char *name, const char *ending,
+                       const struct list_tensor *shape);
+/* `of`: whose it is. Synthetic ones leave what was normed as it is. */
+weight_id build_norm_weight(struct build *b, struct build_part part, enum norm_kind kind,
+                            const struct list_weight *of);
 /* `parts` below one another in one weight. */
 weight_id build_weight(struct build *b, const struct list_weight *like,
                        const struct build_part *parts, const char *ending);

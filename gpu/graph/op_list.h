@@ -1,7 +1,7 @@
 /* A model as data: the ops of a step in order, what they read and write, and which weights they
  * take. A family's file makes it (gpu/models/families, build.h); everything else derives from it:
- * what is loaded and where it lies, how it is shared out over ranks and stages, scratch, tuning, and
- * the launches (program.h).
+ * what is loaded and where it lies, how it is shared out over ranks and stages, scratch, tuning,
+ * and the launches (program.h).
  *
  * One list serves all ranks of a group: widths are a rank's. A value has a row for each token (or
  * for each token that was picked); a row's elements stand without gaps. Values that are there all
@@ -24,6 +24,7 @@
 #define LIST_VALUES_MAX 256
 #define LIST_ROPES_MAX 2
 #define LIST_PARTS_MAX 4
+#define LIST_FEATURES 3u
 #define LIST_NONE UINT16_MAX
 #define LIST_TENSORS_MAX (1u << 19) /* each of an expert's matrices has some */
 #define LIST_NO_TENSOR UINT32_MAX
@@ -39,9 +40,9 @@ enum op_kind {
     OP_KINDS
 };
 
-/* The rows that an op goes over. What goes over scored ones is run for a chunk of them at a time.
- */
-enum op_rows { ROWS_TOKENS, ROWS_SCORED, ROWS_SAMPLED };
+/* The rows that an op goes over. What goes over scored ones is run for a chunk of them at a time;
+ * featured ones are all tokens of a head that reads what the model made of them (launch.takes). */
+enum op_rows { ROWS_TOKENS, ROWS_SCORED, ROWS_SAMPLED, ROWS_FEATURED };
 
 /* On which stages of a pipeline an op is, where it is of no layer. */
 enum op_layer { LAYER_EVERY = -1, LAYER_FIRST = -2, LAYER_LAST = -3 };
@@ -66,6 +67,7 @@ enum tensor_elements {
     TENSOR_ZEROS_U8,
     TENSOR_GROUPS, /* of each column, which group of scales is its */
     TENSOR_SIZES,  /* rows and columns once more */
+    TENSOR_TOKENS, /* of each token of a head that guesses, how far on the model's vocabulary has it */
 };
 
 /* How whole numbers and their scales lie in a checkpoint. */
@@ -224,7 +226,7 @@ struct op {
         struct {
             uint32_t site;
             enum split split; /* of the product before it */
-        } adapt; /* in: x, scratch, y; out: y again; weight: the product's */
+        } adapt;              /* in: x, scratch, y; out: y again; weight: the product's */
         struct {
             enum activation_kind kind;
             bool gated; /* of two halves; else of each element */
@@ -248,6 +250,12 @@ struct op {
             float cap;
         } softcap;
         struct {
+            uint32_t part; /* of LIST_FEATURES */
+        } capture;
+        struct {
+            bool own; /* where the row goes on from what it was, that; else in[0] always */
+        } state;
+        struct {
             uint32_t count, top;
             uint32_t own; /* experts of a rank: all, of each a part, or as many whole ones */
             enum route_score score;
@@ -258,9 +266,10 @@ struct op {
             bool spread; /* OP_EXPERTS: of a row's input for all its pairs, else of each pair's */
             bool gated;  /* and two halves become one */
             enum activation_kind activation;
-            float alpha, limit; /* of one that is clamped (kernels/experts/experts.h); 0: it is not */
-            bool added;         /* OP_ROUTE: the bias is the logits', not the choice's */
-        } experts; /* OP_ROUTE, OP_SEGMENTS, OP_EXPERTS, OP_COMBINE */
+            float alpha,
+                limit;  /* of one that is clamped (kernels/experts/experts.h); 0: it is not */
+            bool added; /* OP_ROUTE: the bias is the logits', not the choice's */
+        } experts;      /* OP_ROUTE, OP_SEGMENTS, OP_EXPERTS, OP_COMBINE */
     };
 };
 
@@ -286,6 +295,10 @@ struct op_list {
     struct model_rope ropes[LIST_ROPES_MAX];
     uint32_t group_count;
     struct list_group groups[GPU_GROUPS_MAX];
+    /* Of a head that guesses; else 0. */
+    uint32_t features;    /* width of what it reads of the model, LIST_FEATURES layers' residuals */
+    uint32_t draft_vocab; /* tokens that it knows */
+    tensor_id draft_tokens; /* which they are; LIST_NO_TENSOR: the first ones */
 };
 
 void op_list_free(struct op_list *list);

@@ -7,8 +7,9 @@ static uint64_t cost(const struct op_list *list, uint32_t first, uint32_t end)
     uint64_t elements = 0;
     for (uint32_t i = 0; i < list->op_count; i++) {
         const struct op *op = &list->ops[i];
-        bool mine = op->layer >= 0
-                        ? (uint32_t)op->layer >= first && (uint32_t)op->layer < end
+        bool mine = op->layer >= 0 ? (uint32_t)op->layer >= first && (uint32_t)op->layer < end
+                    : op->layer == LAYER_FIRST
+                        ? first == 0
                         : op->layer == LAYER_LAST && end == list->layers && op->rows != ROWS_SCORED;
         bool multiplies = op->kind == OP_MATMUL || op->kind == OP_ROUTE || op->kind == OP_EXPERTS;
         if (!multiplies || !mine)

@@ -49,6 +49,7 @@ static uint32_t dtypes_of(enum tensor_elements elements)
     case TENSOR_EXPONENTS:
         return 1u << MODEL_U8;
     case TENSOR_SIZES:
+    case TENSOR_TOKENS:
         return 1u << MODEL_I64;
     case TENSOR_NUMBERS:
     case TENSOR_SCALES:
@@ -125,7 +126,7 @@ static bool names_find(struct model *model)
     bool changed = false;
     for (; names && names->model; names++) {
         snprintf(name, sizeof name, "%sembed_tokens.weight", names->model);
-        if (!checkpoint_has(model->checkpoint, name))
+        if (names->tableless || !checkpoint_has(model->checkpoint, name))
             continue;
         changed = names != config->names;
         config->names = names;

@@ -35,6 +35,12 @@ static const struct {
      "\"rms_norm_eps\":1e-5,\"dtype\":\"bfloat16\","
      "\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
      "\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}"},
+    {"llama-3.1-8b-eagle3", /* a head for the one above */
+     "{\"architectures\":[\"LlamaForCausalLMEagle3\"],\"hidden_size\":4096,"
+     "\"intermediate_size\":14336,\"num_hidden_layers\":1,\"num_attention_heads\":32,"
+     "\"num_key_value_heads\":8,\"vocab_size\":128256,\"draft_vocab_size\":32000,"
+     "\"max_position_embeddings\":2048,\"rms_norm_eps\":1e-5,\"dtype\":\"bfloat16\","
+     "\"rope_theta\":10000}"},
     {"llama-3.1-70b",
      "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":8192,\"intermediate_size\":28672,"
      "\"num_hidden_layers\":80,\"num_attention_heads\":64,\"num_key_value_heads\":8,"
@@ -199,6 +205,12 @@ static const struct {
      "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,"
      "\"original_max_position_embeddings\":128,\"truncate\":false},"
      "\"quantization_config\":{\"quant_method\":\"mxfp4\"}}"},
+    {"tiny-eagle3",
+     "{\"architectures\":[\"LlamaForCausalLMEagle3\"],\"hidden_size\":256,"
+     "\"intermediate_size\":512,\"num_hidden_layers\":1,\"num_attention_heads\":4,"
+     "\"num_key_value_heads\":2,\"head_dim\":64,\"vocab_size\":512,\"draft_vocab_size\":128,"
+     "\"eagle_aux_hidden_state_layer_ids\":[1,2,3],\"max_position_embeddings\":4096,"
+     "\"rms_norm_eps\":1e-5,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
     {"tiny-wide", /* heads for four devices */
      "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":256,\"intermediate_size\":512,"
      "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":32,"

@@ -40,7 +40,8 @@ static bool is_of_model(const struct model_config *config, const char *name)
 }
 
 /* Scales of keys and values are read where they are heeded; angles are made of the config; a head
- * beside an embedding that is tied to it is that embedding. */
+ * beside an embedding that is tied to it is that embedding; which tokens a head that guesses knows,
+ * it says twice. */
 static bool says_nothing(const struct model_config *config, const char *name)
 {
     static const char *const endings[] = {".inv_freq", ".k_scale",    ".v_scale",
@@ -49,6 +50,8 @@ static bool says_nothing(const struct model_config *config, const char *name)
         if (ends(name, endings[i]))
             return true;
     size_t length = strlen(config->names->head);
+    if (config->draft_vocab && !strcmp(name, "t2d"))
+        return true;
     return config->tied && begins(name, config->names->head) && !strcmp(name + length, ".weight");
 }
 
@@ -69,11 +72,12 @@ static int zeros_look(const struct checkpoint *checkpoint, const struct checkpoi
     return 0;
 }
 
-/* Zeros that are added to something. */
+/* Zeros that are added to something: d2t where a head knows all tokens. */
 static int adds_nothing(const struct checkpoint *checkpoint, const struct checkpoint_rest *rest,
                         bool *ret, struct error *error)
 {
-    bool adds = ends(rest->name, ".bias") || ends(rest->name, ".weight_zero_point");
+    bool adds = ends(rest->name, ".bias") || ends(rest->name, ".weight_zero_point") ||
+                !strcmp(rest->name, "d2t");
     if (!adds || rest->at.bytes > ZEROS_MAX)
         return 0;
     return zeros_look(checkpoint, &rest->at, ret, error);

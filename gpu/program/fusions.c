@@ -63,7 +63,8 @@ static int embed(struct walk *walk, op_run ops, struct error *error)
 {
     struct embed_args args = {
         .batch = walk->launch->batch,
-        .table = *walk_weight(walk, ops[0]->weight),
+        .table = ops[0]->weight == LIST_NONE ? walk->program->guess->table
+                                             : *walk_weight(walk, ops[0]->weight),
         .out = walk_value(walk, ops[0]->out),
         .stride = walk_list(walk)->hidden,
         .out_dtype = scratch_dtype(walk->program, ops[0]->out),
@@ -359,6 +360,7 @@ static int sample_run(const struct walk *walk, const struct op *op,
         .logits = walk_value(walk, op->in[0]),
         .stride = walk_list(walk)->vocab,
         .vocab = walk_list(walk)->vocab,
+        .ahead = walk_list(walk)->features ? 1 : 0,
         .eos_count = program->eos_count,
         .samples = program->samples,
         .tops = program->tops,
@@ -438,8 +440,8 @@ const struct fusion fusions[] = {
             OP_NORM),
     SEVERAL(begin_model, 0, false, begin_model_can, OP_BEGIN, OP_COPY_BLOCKS, OP_EMBED, OP_ANGLES,
             OP_ROUND),
-    SEVERAL(attend_heads_rope, 0, false, attend_heads_rope_can, OP_HEAD_NORM, OP_HEAD_NORM,
-            OP_ROPE, OP_KV_WRITE, OP_ATTENTION),
+    SEVERAL(attend_heads_rope, 0, false, attend_heads_rope_can, OP_HEAD_NORM, OP_HEAD_NORM, OP_ROPE,
+            OP_KV_WRITE, OP_ATTENTION),
     SEVERAL(take_hand_norm, 2, false, NULL, OP_TAKE_ROUNDED, OP_MATMUL, OP_ADD, OP_NORM,
             OP_HAND_ROUNDED),
     SEVERAL(take_hand_activation, 2, false, NULL, OP_TAKE_ROUNDED, OP_MATMUL, OP_ACTIVATION,
@@ -510,6 +512,12 @@ const struct fusion fusions[] = {
     ALONE(OP_SAMPLE, sample),
     ALONE(OP_SCORE, score),
     ALONE(OP_END, end),
+    ALONE(OP_CAPTURE, guess_capture),
+    ALONE(OP_KEEP, guess_keep),
+    ALONE(OP_FEATURES, guess_features),
+    ALONE(OP_STATE, guess_state),
+    ALONE(OP_CARRY, guess_carry),
+    ALONE(OP_SPREAD, guess_spread),
     ALONE(OP_NULL, null),
 };
 

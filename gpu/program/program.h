@@ -18,6 +18,7 @@
 #include "gpu/graph/op_list.h"
 #include "gpu/kernels/step/step_begin.h"
 #include "gpu/program/fuse.h"
+#include "gpu/program/guess.h"
 #include "gpu/weights/adapter_weights.h"
 #include "gpu/weights/weights.h"
 
@@ -37,27 +38,32 @@ struct program {
     uint32_t op_count;
     const struct weights *weights;
     const struct adapter_weights *adapters; /* NULL: none */
-    struct comm *comm; /* NULL: the rank is alone */
-    enum dtype dtype;  /* of activations */
-    enum format kv;    /* of keys and values: the same, or E4M3 */
+    struct comm *comm;                      /* NULL: the rank is alone */
+    enum dtype dtype;                       /* of activations */
+    enum format kv;                         /* of keys and values: the same, or E4M3 */
     uint32_t eos_count;
     const int32_t *eos;
     uint32_t block_tokens, slots_max;
     uint64_t kv_first[GPU_GROUPS_MAX]; /* bytes of a block that are another program's */
     bool drafts; /* a model that guesses: what is counted of a slot's tokens is not its to count */
+    const struct guess_memory *guess; /* of a head that guesses, and of its model; NULL: no head */
     bool has_prev_stage, has_next_stage;
     struct step_control *control;
     struct gpu_sample *samples; /* where the sampler writes */
     struct gpu_top *tops;
     cudaStream_t stream;
     bool invariant; /* a row's bits depend on its own sequence alone (gpu.h) */
-    bool plain; /* only what has no plain ops is fused: for tests */
+    bool plain;     /* only what has no plain ops is fused: for tests */
     /* Made by it. */
     struct program_scaled scaled[PROGRAM_SCALED_MAX]; /* one of each shape that is not plain */
     uint32_t scaled_count;
     bool used[LIST_VALUES_MAX];
     struct fused_list lists[FUSE_CLASSES];
 };
+
+/* Of what a head that guesses goes on: the features that its slots have kept, or those of the step
+ * that has just ended, or what it made of its last row. */
+enum launch_takes { TAKES_KEPT, TAKES_STEP, TAKES_OWN };
 
 /* A step's bounds, and where its results go. */
 struct launch {
@@ -70,6 +76,7 @@ struct launch {
     bool counts;   /* some slot keeps count of tokens */
     bool pools;    /* some row adds to its slot's sum */
     bool adapted;  /* some row has an adapter */
+    enum launch_takes takes;
     bool follows; /* another program's step goes on: the batch is there, and the blocks are moved */
 };
 

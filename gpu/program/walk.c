@@ -24,6 +24,10 @@ struct row_range walk_rows(const struct walk *walk, enum op_rows rows)
         return (struct row_range){.count = &counts->scores, .max = batch->scores_max};
     case ROWS_SAMPLED:
         return (struct row_range){.count = &counts->samples, .max = batch->samples_max};
+    case ROWS_FEATURED:
+        if (walk->launch->takes == TAKES_OWN)
+            return (struct row_range){.count = &counts->tokens};
+        break;
     case ROWS_TOKENS:
         break;
     }
@@ -197,6 +201,7 @@ void walk_add(const struct walk *walk, const struct op *add, struct matmul_args 
 static void norm_becomes(const struct walk *walk, const struct op *norm, struct norm_args *args)
 {
     args->out = walk_value(walk, norm->out);
+    args->out_stride = width_of(walk, base_of(walk_list(walk), norm->out));
     args->out_dtype = scratch_dtype(walk->program, norm->out);
     if (norm->kind == OP_ROUND) {
         args->form = NORM_ROUNDED;

@@ -17,6 +17,7 @@ static int run_in(enum gpu_dtype dtype)
 {
     rig_dtype = dtype;
     SRunner *runner = srunner_create(device_suite());
+    srunner_add_suite(runner, eagle_suite());
     srunner_add_suite(runner, mutation_suite());
     if (dtype == GPU_DTYPE_F16) { /* roundings of bf16 come near to what a mistake does */
         srunner_add_suite(runner, several_suite());

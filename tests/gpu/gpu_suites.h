@@ -10,6 +10,8 @@ Suite *bits_suite(void);
 Suite *copies_suite(void);
 Suite *device_suite(void);
 Suite *dtype_suite(void);
+Suite *eagle_suite(void);
+Suite *eagle_refused_suite(void);
 Suite *engine_suite(void);
 Suite *experts_suite(void);
 Suite *format_suite(void);

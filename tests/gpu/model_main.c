@@ -15,6 +15,8 @@ int main(void)
     srunner_add_suite(runner, adapter_suite());
     srunner_add_suite(runner, adapter_files_suite());
     srunner_add_suite(runner, adapter_load_suite());
+    srunner_add_suite(runner, eagle_suite());
+    srunner_add_suite(runner, eagle_refused_suite());
     srunner_add_suite(runner, keep_suite());
     srunner_add_suite(runner, mutation_suite());
     srunner_add_suite(runner, bits_suite());

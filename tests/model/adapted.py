@@ -18,8 +18,7 @@ import tempfile
 
 import peft
 import torch
-from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from safetensors.torch import save_file
 
 import quantized
 import reference as plain
@@ -73,27 +72,6 @@ def save(model, directory, base, dtype):
         file.write("\n")
 
 
-def dequantized(directory):
-    """A checkpoint of tests/model/quantized, of e4m3 with scales for tensors or rows; inputs are rounded by token where
-    its config says so, and only for the base's own products."""
-    config = AutoConfig.from_pretrained(directory)
-    rounds = config.quantization_config["quant_method"] == "fp8"
-    del config.quantization_config
-    tensors = load_file(os.path.join(directory, "model.safetensors"))
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float()
-    state = {name: value.float() for name, value in tensors.items() if not name.endswith("_scale")}
-    for name, value in tensors.items():
-        if name.endswith("weight_scale"):
-            state[name[:-len("_scale")]] *= value.float()
-            if rounds:
-                model.get_submodule(name[:-len(".weight_scale")]).register_forward_pre_hook(quantized.Rounding("token"))
-    missing, unknown = model.load_state_dict(state, strict=False)
-    if unknown or any(name != "lm_head.weight" for name in missing):
-        raise RuntimeError(f"{directory}: {missing} {unknown}")
-    model.tie_weights()
-    return model.eval()
-
-
 def bf16_error(adapted, prompts, listed):
     """What the same model is off by, with everything in bfloat16: on average, at most."""
     low = copy.deepcopy(adapted).to(torch.bfloat16).base_model.model
@@ -108,7 +86,7 @@ def make(out, base, name, dtype, fields, seed):
     os.makedirs(directory)
     plainly = os.path.isdir(os.path.join(HERE, "data", base))
     source = os.path.join(HERE, "data" if plainly else "quantized", base)
-    model = plain.load(source, torch.float32, "cpu") if plainly else dequantized(source)
+    model = plain.load(source, torch.float32, "cpu") if plainly else quantized.dequantized(source)
     with open(os.path.join(source, "reference.json")) as file:
         known = json.load(file)
     prompts = [prompt["tokens"] for prompt in known["prompts"]]

@@ -17,7 +17,8 @@ import sys
 import tempfile
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import experts_apart
 import reference as plain
@@ -397,6 +398,27 @@ def make(made, directory):
         json.dumps(plain.rounded(entry), separators=(",", ":")) for entry in plain.entries(model, prompts, steps=False)) + "\n]}\n"
     with open(os.path.join(directory, "reference.json"), "w") as out:
         out.write(text)
+
+
+def dequantized(directory):
+    """A checkpoint of tests/model/quantized, of e4m3 with scales for tensors or rows; inputs are rounded by token where
+    its config says so, and only for the base's own products."""
+    config = AutoConfig.from_pretrained(directory)
+    rounds = config.quantization_config["quant_method"] == "fp8"
+    del config.quantization_config
+    tensors = load_file(os.path.join(directory, "model.safetensors"))
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float()
+    state = {name: value.float() for name, value in tensors.items() if not name.endswith("_scale")}
+    for name, value in tensors.items():
+        if name.endswith("weight_scale"):
+            state[name[:-len("_scale")]] *= value.float()
+            if rounds:
+                model.get_submodule(name[:-len(".weight_scale")]).register_forward_pre_hook(Rounding("token"))
+    missing, unknown = model.load_state_dict(state, strict=False)
+    if unknown or any(name != "lm_head.weight" for name in missing):
+        raise RuntimeError(f"{directory}: {missing} {unknown}")
+    model.tie_weights()
+    return model.eval()
 
 
 def main():

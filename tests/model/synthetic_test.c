@@ -12,6 +12,7 @@ static const struct {
     uint32_t context, window;
 } shapes[] = {
     {"synthetic:llama-3.1-8b", 8030261248, 131072, 0},
+    {"synthetic:llama-3.1-8b-eagle3", 424689664, 2048, 0},
     {"synthetic:llama-3.1-70b", 70553706496, 131072, 0},
     {"synthetic:llama-3.2-1b", 1235814400, 131072, 0},
     {"synthetic:qwen2.5-7b", 7615616512, 32768, 0},
@@ -38,6 +39,7 @@ static const struct {
     {"synthetic:gpt-oss-20b", 20914757184, 131072, 128},
     {"synthetic:gpt-oss-tiny", 4749632, 4096, 128},
     {"synthetic:tiny", 2492672, 4096, 0},
+    {"synthetic:tiny-eagle3", 951296, 4096, 0},
     {"synthetic:tiny-wide", 1312000, 4096, 0},
     {"null", 2492672, 4096, 0},
 };
@@ -115,12 +117,12 @@ START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
     ck_assert_int_eq(synthetic_config("synthetic:gpt-2", &config, &error), -ERR_BAD_MODEL);
     ck_assert_str_eq(
         error.text,
-        "synthetic shape \"gpt-2\" is unknown (known: tiny, llama-3.2-1b, llama-3.1-8b, "
+        "synthetic shape \"gpt-2\" is unknown (known: tiny, llama-3.2-1b, llama-3.1-8b, llama-3.1-8b-eagle3, "
         "llama-3.1-70b, qwen2.5-7b, qwen3-0.6b, mistral-7b, phi-3-mini, phi-4, phi-4-mini, "
         "granite-3.1-8b, smollm3-3b, olmo-2-7b, glm-4-9b-chat, glm-4-9b, "
         "starcoder2-7b, gemma-7b, gemma-2-9b, gemma-3-4b, mixtral-8x7b, qwen3-30b-a3b, "
         "qwen1.5-moe-a2.7b, olmoe-1b-7b, granite-3.0-3b-a800m, deepseek-moe-16b, gpt-oss-20b, "
-        "gpt-oss-tiny, tiny-wide)");
+        "gpt-oss-tiny, tiny-eagle3, tiny-wide)");
 }
 END_TEST
 

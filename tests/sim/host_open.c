@@ -43,8 +43,20 @@ static void draw_weights(struct host *host)
     set_word(host, "users", users);
 }
 
-/* A draft model, in some runs the model itself: its guesses fall where it does not know of a
- * sequence's adapter, or of tokens that stand in the cache and were said without it. */
+/* NULL: there is none for that model. */
+static const char *head_of(const char *model)
+{
+    static const char *const heads[][2] = {
+        {"tests/model/data/llama-llama3-f32", "tests/model/heads/llama-llama3-f32.part"},
+        {"tests/model/data/qwen3-default-bf16", "tests/model/heads/qwen3-default-bf16.own"}};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (strcmp(model, heads[i][0]) == 0)
+            return heads[i][1];
+    return NULL;
+}
+
+/* A draft model, in some runs the model itself or a head for it: its guesses fall where it does not
+ * know of a sequence's adapter, or of tokens that stand in the cache and were said without it. */
 static void draw_draft_model(struct host *host, const struct host_setup *setup)
 {
     static const char other[] =
@@ -54,7 +66,9 @@ static void draw_draft_model(struct host *host, const struct host_setup *setup)
     if (!computes || setup->models || setup->tp * setup->pp > 1 || !scene_one_in(scene, 2))
         return;
     set_word(host, "speculate", "draft");
-    set_word(host, "draft-model", scene_one_in(scene, 2) ? setup->model : other);
+    const char *head = head_of(setup->model),
+               *alike = scene_one_in(scene, 2) ? setup->model : other;
+    set_word(host, "draft-model", head && scene_one_in(scene, 2) ? head : alike);
 }
 
 /* As large as they are measured, in every other run: then the device has no room for two. */

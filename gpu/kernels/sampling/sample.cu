@@ -71,7 +71,7 @@ __device__ __forceinline__ uint32_t position_of(const struct sample_args &a, uin
                                                 const struct batch_row &row)
 {
     if (!row.drafts) /* none in a sampling by masks, whose batch has no tokens */
-        return row.position + row.q_len;
+        return row.position + row.q_len + a.ahead;
     return row.position + (a.batch.sample_token[number] - row.token) + 1;
 }
 

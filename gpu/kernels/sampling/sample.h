@@ -28,6 +28,8 @@ struct sample_args {
     float *logits; /* [samples_max][stride]; what is left in it is unspecified. With masks:
                       [slots][stride] */
     uint32_t stride, vocab;
+    uint32_t ahead; /* what rows without drafts sample is so much further on than they say: of a
+                     * head that guesses, where a token's row has the position before it */
     uint32_t eos_count;
     int32_t eos[GPU_EOS_MAX];
     struct gpu_sample *samples; /* [samples_max] */
@@ -35,8 +37,8 @@ struct sample_args {
     /* NULL, or this op ends the step in op_step_end's place: samples, and tops where the plan wants
      * them, go to where the control says. */
     const struct step_control *control;
-    uint32_t slots_max;         /* of batch.slots, where there is a control */
-    void *scratch;              /* sample_scratch_bytes(), aligned; NULL when that is 0 */
+    uint32_t slots_max; /* of batch.slots, where there is a control */
+    void *scratch;      /* sample_scratch_bytes(), aligned; NULL when that is 0 */
     size_t scratch_bytes;
     const uint32_t *masks; /* NULL, or [samples_max][mask_words] */
     uint32_t mask_words;

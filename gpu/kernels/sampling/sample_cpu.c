@@ -179,7 +179,7 @@ static void sample_index(const void *params, uint32_t index)
         .scores = body_at(args->scratch, DTYPE_F32, index, args->vocab),
         .slot = (struct batch_slot *)dev(batch->slots) + of->slot,
         .slot_index = of->slot,
-        .position = of->position + of->q_len,
+        .position = of->position + of->q_len + args->ahead,
         .last = !of->drafts,
         .mask = args->masks ? (const uint32_t *)dev(args->masks) + (size_t)index * args->mask_words
                             : NULL,

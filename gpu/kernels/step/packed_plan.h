@@ -55,6 +55,7 @@ struct result_layout {
     uint32_t sample_count, score_count, embed_count;
     uint32_t samples, tops, scores, score_tops, embeds; /* offsets; tops 0: none wanted */
     uint32_t draft_steps; /* of the draft model before it: each has a head and samples */
-    uint32_t draft_rows[GPU_DRAFTS_MAX], drafts[GPU_DRAFTS_MAX];
+    bool reads;           /* one more step of it is behind, which has no samples */
+    uint32_t draft_rows[GPU_DRAFTS_MAX + 1], drafts[GPU_DRAFTS_MAX + 1];
     uint32_t bytes;
 };

@@ -16,8 +16,8 @@ struct head_order decoder_order(const struct model_config *config)
     return (struct head_order){config->head_dim, config->rotary, config->adjacent};
 }
 
-static void attention(struct build *b, const struct model_config *c,
-                      const struct decoder_names *names, uint32_t layer)
+void decoder_attention(struct build *b, const struct model_config *c,
+                       const struct decoder_names *names, uint32_t layer, value_id x)
 {
     const struct head_order order = decoder_order(c);
     const struct build_part qkv_parts[LIST_PARTS_MAX] = {
@@ -29,7 +29,6 @@ static void attention(struct build *b, const struct model_config *c,
                                         .kv_heads = c->kv_heads,
                                         .head_dim = c->head_dim,
                                         .scale = c->attention_scale};
-    value_id x = build_norm(b, b->list.residual, "input_layernorm", NORM_RMS, c->norm_eps);
     value_id qkv = build_matmul(b, x, SPLIT_ROWS, c->qkv_bias, qkv_parts);
     value_id q = build_part(b, qkv, 0), k = build_part(b, qkv, 1), v = build_part(b, qkv, 2);
     if (c->qk_norm_wide)
@@ -58,7 +57,7 @@ static void still_table(struct build *b, const struct model_config *config)
         build_rope_table(b, &still);
 }
 
-static void mlp(struct build *b, const struct model_config *c, const struct decoder_names *names)
+void decoder_mlp(struct build *b, const struct model_config *c, const struct decoder_names *names)
 {
     const struct build_part halves[LIST_PARTS_MAX] = {{names->gate, c->intermediate},
                                                       {names->up, c->intermediate}};
@@ -72,14 +71,15 @@ static void mlp(struct build *b, const struct model_config *c, const struct deco
     build_add(b, down, c->residual_multiplier);
 }
 
+const struct decoder_names decoder_names_plain = {.q = "self_attn.q_proj",
+                                                  .k = "self_attn.k_proj",
+                                                  .v = "self_attn.v_proj",
+                                                  .gate = "mlp.gate_proj",
+                                                  .up = "mlp.up_proj"};
+
 void decoder_build(struct build *b, const struct model_config *config)
 {
-    static const struct decoder_names names = {.q = "self_attn.q_proj",
-                                               .k = "self_attn.k_proj",
-                                               .v = "self_attn.v_proj",
-                                               .gate = "mlp.gate_proj",
-                                               .up = "mlp.up_proj"};
-    decoder_build_of(b, config, &names);
+    decoder_build_of(b, config, &decoder_names_plain);
 }
 
 void decoder_build_of(struct build *b, const struct model_config *config,
@@ -90,11 +90,12 @@ void decoder_build_of(struct build *b, const struct model_config *config,
     still_table(b, config);
     for (uint32_t i = 0; i < config->layers; i++) {
         build_layer(b, i);
-        attention(b, config, names, i);
+        value_id x = build_norm(b, b->list.residual, "input_layernorm", NORM_RMS, config->norm_eps);
+        decoder_attention(b, config, names, i, x);
         if (names->experts && !config->dense[i])
             experts_mlp(b, config, names->experts);
         else
-            mlp(b, config, names);
+            decoder_mlp(b, config, names);
     }
     struct build_head head = {.norm = "model.norm",
                               .eps = config->norm_eps,

@@ -14,8 +14,15 @@ struct decoder_names {
     const char *behind_attention, *behind_mlp; /* norms of what they give; NULL: none */
     const struct experts_names *experts;       /* NULL: all layers are dense */
 };
+extern const struct decoder_names decoder_names_plain; /* q_proj ... up_proj */
 void decoder_build_of(struct build *b, const struct model_config *config,
                       const struct decoder_names *names);
+
+/* A layer's halves: attention of x, which is normed, and an MLP with its norm; both are added. */
+void decoder_attention(struct build *b, const struct model_config *config,
+                       const struct decoder_names *names, uint32_t layer, value_id x);
+void decoder_mlp(struct build *b, const struct model_config *config,
+                 const struct decoder_names *names);
 
 /* How config's heads are rotated, for the parts that are q and k. */
 struct head_order decoder_order(const struct model_config *config);

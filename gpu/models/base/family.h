@@ -48,4 +48,5 @@ struct family {
     int (*rope)(const struct fields *fields, struct model_config *config); /* NULL: rope_read */
     int (*rules)(const struct fields *fields, struct model_config *config);
     void (*build)(struct build *b, const struct model_config *config);
+    bool guesses; /* for a model of another family: none by itself */
 };

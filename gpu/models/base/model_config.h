@@ -35,6 +35,7 @@ struct tensor_names {
     const char *model;  /* before "embed_tokens" and "norm" */
     const char *layers; /* of a layer's, with %u for its number */
     const char *head;   /* the whole name */
+    bool tableless;     /* it has no embedding of its own: of a head that guesses */
 };
 
 /* The hyperparameters of all families: each reads and uses its own. */
@@ -53,9 +54,9 @@ struct model_config {
     bool qk_norm;                            /* RMSNorm over each head of q and k, before rope */
     bool qk_norm_wide;                       /* and over the whole of each */
     bool norms_before; /* of Gemma: none stands behind attention and the MLP */
-    bool tied;                               /* the output matrix is the embedding */
-    bool classifies; /* a head of classes stands in place of the one for tokens
-                        (gpu/models/class_head.h) */
+    bool tied;         /* the output matrix is the embedding */
+    bool classifies;   /* a head of classes stands in place of the one for tokens
+                          (gpu/models/class_head.h) */
     /* Of a head the part that is rotated: what the family says where the files do not; 0: all, and
      * files that say less are refused. */
     float rotary_factor;
@@ -77,7 +78,14 @@ struct model_config {
     float experts_scale;     /* of a row's weights */
     float swiglu_alpha, swiglu_limit; /* of experts that clamp */
     bool dense[MODEL_LAYERS_MAX];     /* the layer has one MLP and no experts */
-    int32_t bos_id;                   /* -1: none */
+    /* A head that guesses for another model, and is none by itself: how many of that model's tokens
+     * it knows (0: it is no head), that model's width, and the layers of it whose residual, as they
+     * begin, it reads. */
+    uint32_t draft_vocab, target_hidden;
+    bool captured_said; /* else the model's layers decide which */
+    uint32_t captured[LIST_FEATURES];
+    bool normed_residual; /* its residual begins with the normed state */
+    int32_t bos_id;       /* -1: none */
     uint32_t eos_count;
     int32_t eos_ids[MODEL_EOS_MAX]; /* of config.json and generation_config.json, each once */
     /* What a request takes where it is silent (generation_config.json): greedy unless do_sample is

@@ -30,14 +30,18 @@ static int name_length(const char *name)
 
 void family_names(bool architectures, char *text, size_t size)
 {
-    size_t used = 0;
+    size_t used = 0, last = FAMILIES - 1;
     text[0] = '\0';
-    for (size_t i = 0; i < FAMILIES && used < size; i++) {
+    while (families[last]->guesses)
+        last--;
+    for (size_t i = 0; i <= last && used < size; i++) {
+        if (families[i]->guesses)
+            continue;
         const char *name = architectures ? families[i]->architecture : families[i]->type;
         used += (size_t)snprintf(text + used, size - used, "%s%.*s",
-                                 !i                 ? ""
-                                 : i + 1 < FAMILIES ? ", "
-                                                    : " and ",
+                                 !i         ? ""
+                                 : i < last ? ", "
+                                            : " and ",
                                  name_length(name), name);
     }
 }

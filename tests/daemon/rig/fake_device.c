@@ -217,6 +217,7 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
                                        .hidden = FAKE_HIDDEN,
                                        .step_parameters = 10,
                                        .draft_parameters = shape->drafter ? 1 : 0,
+                                       .draft_rereads = shape->rereads,
                                        .ranks = 1,
                                        .block_tokens = shape->block_tokens,
                                        .context_max = shape->context_max,

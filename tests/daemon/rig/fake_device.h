@@ -29,6 +29,7 @@ struct fake_shape {
     uint32_t samplings_max, sampling_rows_max; /* 0: as many as there may be */
     uint32_t chunk_blocks, chunks_max;         /* of host memory; 0: there is none */
     bool drafter;                              /* there is a draft model, which makes the guesses */
+    bool rereads;                              /* and reads those that stand once more: a head */
 };
 
 /* What goes wrong; may be changed at any time. */

@@ -134,13 +134,14 @@ static void put(struct gpu_engine *engine, const struct fake_slot *slot, uint32_
         *at(engine, slot, g, position) = id;
 }
 
-/* What the draft model has read is what it was told to read, and of its guesses those that stand.
- */
+/* What the draft model has read is what it was told to read, and of its guesses those that stand,
+ * but a head reads these from the model. */
 static void read_row(struct gpu_engine *engine, struct fake_slot *slot, const struct gpu_row *row)
 {
     if (slot->guessed > 0) {
         uint32_t stood = row->position - slot->guessed_at - 1;
-        slot->read = slot->guessed_at + 1 + (stood < slot->guessed ? stood : slot->guessed - 1);
+        uint32_t own = stood < slot->guessed ? stood : slot->guessed - 1;
+        slot->read = slot->guessed_at + 1 + (engine->shape.rereads ? 0 : own);
     }
     slot->guessed = row->want & GPU_DRAFT ? row->drafts : 0;
     slot->guessed_at = row->position;

@@ -388,6 +388,33 @@ START_TEST(a_draft_model_reads_what_was_said_without_it)
 }
 END_TEST
 
+/* A head makes guesses of its own states, and reads the model's where they stand. */
+START_TEST(a_head_reads_what_stands_of_its_guesses)
+{
+    struct fake_shape shape = rig_shape();
+    shape.drafter = shape.rereads = true;
+    open_said(&shape, 3, 0, 1000);
+    fake_knobs(rig.engine)->guess_wrong_every = 5;
+    struct fake_options options = rig_generate(16, 200);
+    uint32_t first = rig_add(&rig, &options), last = 0, most = 0;
+    while (rig.ended[first] == 0) {
+        if (!rig_submit(&rig)) {
+            ck_assert(rig_complete(&rig));
+            continue;
+        }
+        const struct gpu_row *row = rig_row(&rig, first);
+        if (row == NULL || row->drafts == 0)
+            continue;
+        if (last > 0)
+            ck_assert_uint_eq(row->unread, row->position - last);
+        last = row->position + 1;
+        most = row->unread > most ? row->unread : most;
+    }
+    ck_assert_uint_ge(most, 3); /* all of a row */
+    close_right();
+}
+END_TEST
+
 /* What it would have to read first is more than a step takes. */
 START_TEST(who_is_too_far_behind_goes_without_guesses)
 {
@@ -445,6 +472,7 @@ Suite *sched_drafts_suite(void)
     tcase_add_test(tcase, a_draft_model_guesses_where_no_text_repeats);
     tcase_add_test(tcase, a_draft_model_that_is_wrong_is_asked_less_and_less);
     tcase_add_test(tcase, a_draft_model_reads_what_was_said_without_it);
+    tcase_add_test(tcase, a_head_reads_what_stands_of_its_guesses);
     tcase_add_test(tcase, who_is_too_far_behind_goes_without_guesses);
     tcase_add_test(tcase, a_slow_draft_model_is_not_asked);
     suite_add_tcase(suite, tcase);

@@ -210,6 +210,7 @@ static void run(int seed, struct seen *seen)
     shape.chunk_blocks = 1 + fake_below(&copies, 6);
     shape.chunks_max = fake_below(&copies, 3) * fake_below(&copies, 40);
     shape.drafter = fake_below(&copies, 2);
+    shape.rereads = shape.drafter && seed % 2;
     uint32_t drafts = fake_below(&random, 4) ? 1 + fake_below(&random, GPU_DRAFTS_MAX) : 0;
     rig_open_guessing(&rig, &shape, (uint64_t)seed, cached ? "salt" : NULL, drafts);
     rig.copies_late = true;

@@ -9,6 +9,7 @@
 #include "tests/daemon/worker/bits_suites.h"
 
 #define DATA "tests/model/data/"
+#define HEADS "tests/model/heads/"
 #define PROMPTS 10u
 #define RESULTS 3u /* the last ones are results of one prompt */
 #define LONGEST 90u
@@ -38,6 +39,11 @@ static const struct {
     {DATA "gemma3-text-bf16", DATA "gemma3-default-bf16", 1, 0, 0, 4, false}, /* 24, and 16 */
     {DATA "gemma3-default-bf16", DATA "gemma3-default-bf16", 1, 32, LONGEST + OUT, 5, false},
     {DATA "mistral-window-f32", DATA "mistral-window-bf16", 1, 0, 0, GPU_DRAFTS_MAX, false},
+    /* Heads, which read the model's states. */
+    {DATA "llama-llama3-f32", HEADS "llama-llama3-f32.part", 1, 0, 0, 4, false},
+    {DATA "llama-llama3-f32", HEADS "llama-llama3-f32.part", 1, 48, 2 * (LONGEST + OUT),
+     GPU_DRAFTS_MAX, true},
+    {DATA "qwen3-default-bf16", HEADS "qwen3-default-bf16.own", 1, 16, LONGEST + OUT, 3, false},
 };
 #define CASES ((int)(sizeof cases / sizeof cases[0]))
 

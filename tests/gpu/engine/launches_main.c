@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/kernels/common/device_reset.h"
-#include "gpu/kernels/matmul/matmul.h"
 #include "gpu/emu/emu.h"
 #include "gpu/kernels/adapt/adapt.h"
+#include "gpu/kernels/common/device_reset.h"
+#include "gpu/kernels/matmul/matmul.h"
 #include "tests/gpu/engine/digest.h"
 #include "tests/gpu/engine/launches.h"
 #include "tests/gpu/rig/engine_client.h"
@@ -72,8 +72,10 @@ static bool blocks_make(struct gpu_plan *plan, uint32_t blocks)
     return true;
 }
 
+/* Where there is a draft model it reads prompts. */
 static void row_make(struct gpu_plan *plan, const struct step *step, uint32_t slot)
 {
+    bool reads = talk.limits.drafts_max && step->q_len > 1;
     uint32_t blocks = (step->q_len + talk.model.block_tokens - 1) / talk.model.block_tokens;
     opens[plan->open_count++] = (struct gpu_open){.slot = slot,
                                                   .flags = step->flags,
@@ -86,12 +88,13 @@ static void row_make(struct gpu_plan *plan, const struct step *step, uint32_t sl
                 .slot = slot, .group = group, .index = i, .block = slot * blocks + i};
     }
     bool score = step->want & GPU_SCORE;
-    rows[plan->row_count++] = (struct gpu_row){.slot = slot,
-                                               .q_len = step->q_len,
-                                               .input = GPU_IDS,
-                                               .want = (uint16_t)step->want,
-                                               .ids = plan->id_count,
-                                               .score_count = score ? step->q_len - 1 : 0};
+    rows[plan->row_count++] =
+        (struct gpu_row){.slot = slot,
+                         .q_len = step->q_len,
+                         .input = GPU_IDS,
+                         .want = (uint16_t)(step->want | (reads ? GPU_DRAFT : 0)),
+                         .ids = plan->id_count,
+                         .score_count = score ? step->q_len - 1 : 0};
     plan->id_count += step->q_len;
     plan->token_count += step->q_len;
 }
@@ -209,6 +212,17 @@ static const struct {
     {QUANTIZED "qwen2-gptq-order", "qwen2-gptq-order", 1},
 };
 
+/* With a draft model, which is loaded beside and reads prompts. */
+static void drafted_run(struct digest_book *book, const char *model, const char *draft,
+                        const char *label, FILE *show)
+{
+    struct gpu_options options = {.model = model, .draft_model = draft, .tokens_max = TOKENS};
+    char layout[160];
+    snprintf(layout, sizeof layout, "%.63s/bf16", label);
+    if (digest_turn(book, label))
+        engine_run(book, &options, layout, show);
+}
+
 /* No device is given back here. */
 void matmul_forget(int device)
 {
@@ -241,6 +255,9 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
         model_run(&book, packed[i].model, packed[i].label, packed[i].dtypes, show);
+    drafted_run(&book, "synthetic:llama-3.1-8b", "synthetic:llama-3.2-1b", "8b-draft-1b", show);
+    drafted_run(&book, "synthetic:llama-3.1-8b", "synthetic:llama-3.1-8b-eagle3", "8b-eagle3",
+                show);
     uint32_t count = reference_names(names);
     for (uint32_t i = 0; i < count; i++) {
         char model[128];

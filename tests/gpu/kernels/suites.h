@@ -11,6 +11,7 @@ Suite *exchange_suite(void);
 Suite *expand_suite(void);
 Suite *experts_suite(void);
 Suite *experts_packed_suite(void);
+Suite *guess_suite(void);
 Suite *invariant_suite(void);
 Suite *norm_suite(void);
 Suite *number_suite(void);
