@@ -81,6 +81,12 @@ bool model_reload_on(const struct server *server, const struct served_model *mod
     return server->reload.model == model;
 }
 
+bool model_reload_holds(const struct server *server, const struct served_model *model)
+{
+    const struct model_reload *reload = &server->reload;
+    return model_reload_on(server, model) && (!reload->hangs || reload->engaged);
+}
+
 const char *model_reload_word(const struct server *server, const struct served_model *model)
 {
     static const char *const words[] = {[RELOAD_NONE] = "none",
@@ -215,14 +221,18 @@ void model_reload_refuse(struct server *server, const struct error *error)
              reload->model->info.id, version->number + 1, error->text);
 }
 
-void model_reload_hang(struct server *server)
+void model_reload_hang(struct server *server, bool engaged)
 {
     struct model_reload *reload = &server->reload;
     assert(reload->state == RELOAD_ENDING);
     reload->hangs = true;
+    reload->engaged = engaged;
     reload->due_us = 0;
-    log_line(LOG_ERROR, "model", "%s: the version that was refused hangs, and is left to itself",
-             reload->model->info.id);
+    if (engaged)
+        reload->model->sleep.asked = false;
+    log_line(LOG_ERROR, "model", "%s: the version that was refused hangs, and is left to itself%s",
+             reload->model->info.id,
+             engaged ? "; until it has ended the model does not sleep" : "");
 }
 
 void model_reload_forget(struct server *server)

@@ -20,7 +20,9 @@
  * Whoever comes no further for reload-stall while it is loaded is refused, too. It may hang for
  * ever: it is left to itself, and no other version is loaded before it has ended.
  *
- * While a model is reloaded it does not fall asleep. loop thread
+ * While a model is reloaded it does not fall asleep. One that hangs while it is opened, at its
+ * files, is nothing to that any more; one that does on the devices, whose calls to give memory back
+ * would wait for it, is the reason that its model's sleep is refused by. loop thread
  */
 #pragma once
 
@@ -59,6 +61,7 @@ struct model_reload {
     uint64_t other_load;
     bool admits;    /* a request that is made now is the other version's: the test's */
     bool hangs;     /* what was refused does not end: it counts as failed, and none begins before */
+    bool engaged;   /* and is on the devices */
     time_us due_us; /* when it is looked at again by itself; 0: never */
 };
 
@@ -76,8 +79,10 @@ const char *model_reload_word(const struct server *server, const struct served_m
 /* What of two that are loaded differs and may not, in words, where one is to serve in the other's
  * place: a version behind another, or a model that wakes. NULL: nothing. any thread */
 const char *model_reload_differs(const struct gpu_model *was, const struct gpu_model *is);
-/* Whether it is this model that is reloaded. */
+/* Whether it is this model that is reloaded; */
 bool model_reload_on(const struct server *server, const struct served_model *model);
+/* and does not sleep before that is over. */
+bool model_reload_holds(const struct server *server, const struct served_model *model);
 
 /* What a request that is made now is of: its version, and the load that cached blocks are named
  * by. */
@@ -99,8 +104,9 @@ void model_reload_take_over(struct server *server, const struct gpu_model *info,
                             uint64_t kv_tokens);
 /* The new one does not take over, and is taken down. */
 void model_reload_refuse(struct server *server, const struct error *error);
-/* Taking it down takes too long; it may end all the same, and is told of then. */
-void model_reload_hang(struct server *server);
+/* Taking it down takes too long; it may end all the same, and is told of then. engaged: its engines
+ * were started. */
+void model_reload_hang(struct server *server, bool engaged);
 /* Nothing of the version that is not served waits or runs: its replicas may end. */
 bool model_reload_idle(const struct server *server);
 /* They end: nobody reaches them any more. */

@@ -106,7 +106,7 @@ static bool is_due(const struct model_sleep *sleep, time_us now_us)
 static bool may_fall(const struct server *server, const struct served_model *model)
 {
     return !model->sleep.lasting && server->phase != SERVER_LOADING &&
-           !model_reload_on(server, model);
+           !model_reload_holds(server, model);
 }
 
 static void tend_awake(struct server *server, struct served_model *model, time_us now_us)
@@ -272,9 +272,9 @@ static struct served_model *find_leaver(struct server *server, const struct serv
         struct served_model *other = &server->models[i];
         const struct model_sleep *sleep = &other->sleep;
         if (other == model || sleep->state != MODEL_AWAKE || sleep->lasting ||
-            model_reload_on(server, other) ||
-            now_us < sleep->since_us + server->options->model_stay ||
-            !share_device(model, other) || !may_leave(other, model, now_us))
+            model_reload_holds(server, other) ||
+            now_us < sleep->since_us + server->options->model_stay || !share_device(model, other) ||
+            !may_leave(other, model, now_us))
             continue;
         bool idle = is_idle(other);
         if (!best || (idle && !is_idle(best)) ||
@@ -397,6 +397,10 @@ int model_sleep_ask(struct server *server, struct served_model *model, struct er
             "%s does not sleep: adapters that were loaded while it runs (adapters-max) "
             "would be lost",
             model->info.id);
+    if (server->reload.hangs && model_reload_holds(server, model))
+        return error_set(error, ERR_BAD_STATE,
+                         "%s does not sleep: a version of it that was refused hangs on its devices",
+                         model->info.id);
     if (model->sleep.state == MODEL_AWAKE)
         model->sleep.asked = true;
     return 0;

@@ -85,7 +85,7 @@ bool model_sleep_stalled(const struct server *server);
 void model_sleep_turn(struct server *server, time_us now_us);
 /* When it is due by itself; 0: never. */
 time_us model_sleep_due(const struct server *server);
-/* An admin's word. ERR_UNSUPPORTED: it cannot sleep, and why. */
+/* An admin's word. ERR_UNSUPPORTED: it cannot sleep, ERR_BAD_STATE: not now, and why. */
 int model_sleep_ask(struct server *server, struct served_model *model, struct error *error);
 void model_wake_ask(struct server *server, struct served_model *model, time_us now_us);
 

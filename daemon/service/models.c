@@ -288,7 +288,8 @@ static int make_kept(const struct models *models, uint32_t index, struct gpu_kep
                : 0;
 }
 
-/* For the sleeper: what is read changes only while the model is reloaded, and then stays awake. */
+/* For the sleeper: what is read changes only when another version takes over, and the model is
+ * awake then. */
 static int open_again(void *context, uint32_t index, const struct replica *replica,
                       struct gpu_engine **ret_engine, struct gpu_model *ret_model,
                       struct gpu_limits *ret_limits, struct error *error)
@@ -343,7 +344,7 @@ static int make_replica(const struct models *models, uint32_t index, const struc
     return 0;
 }
 
-/* For the reloader, while the model stays awake. */
+/* For the reloader, whose model may sleep by now if this hung. */
 static int open_version(void *context, uint32_t index, const struct options *own,
                         const struct replica *beside, struct completion_queue *completions,
                         struct replica_worker **ret_replica, struct gpu_model *ret_model,

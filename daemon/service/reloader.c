@@ -75,10 +75,12 @@ static void *thread_main(void *argument)
 {
     struct reloader *reloader = argument;
     (void)pthread_setname_np(pthread_self(), "sluice-reload");
-    if (reloader->opens)
+    if (reloader->opens) {
         open_parts(reloader);
-    else
+    } else {
         free_parts(reloader);
+        sleeper_leave_devices(reloader->sleeper);
+    }
     atomic_store_explicit(&reloader->done, true, memory_order_release);
     completion_control(reloader->completions, COMPLETION_STOPPED);
     completion_flush(reloader->completions);
@@ -178,7 +180,7 @@ static void leave_thread(struct reloader *reloader)
               (double)server->options->reload_stall / 1e6);
     reloader->act = RELOADER_LEFT;
     model_reload_refuse(server, &error);
-    model_reload_hang(server);
+    model_reload_hang(server, false);
 }
 
 static void leave_loading(struct reloader *reloader, time_us now_us)
@@ -186,7 +188,7 @@ static void leave_loading(struct reloader *reloader, time_us now_us)
     error_set(&reloader->error, ERR_DEADLINE, "it came no further for %g s while it was loaded",
               (double)reloader->server->options->reload_stall / 1e6);
     refuse(reloader, now_us);
-    model_reload_hang(reloader->server);
+    model_reload_hang(reloader->server, true);
 }
 
 /* The old one, once another has its place, is looked after as all that serve are. */
@@ -195,7 +197,7 @@ static void tend_end(struct reloader *reloader, time_us now_us)
     bool ends = reloader->act == RELOADER_STOPPING || reloader->act == RELOADER_CLOSING;
     if (ends && !reloader->taken_over && !reloader->server->reload.hangs &&
         is_stalled(reloader, now_us))
-        model_reload_hang(reloader->server);
+        model_reload_hang(reloader->server, true);
 }
 
 static void drop_from_loop(struct reloader *reloader, const struct replica_worker *part)
@@ -267,6 +269,7 @@ static void begin(void *context, struct served_model *model, const char *directo
     reloader->moved_us = 0;
     memset(reloader->parts, 0, sizeof(reloader->parts));
     memcpy(reloader->beside, model->replicas, model->replica_count * sizeof(*reloader->beside));
+    sleeper_enter_devices(reloader->sleeper);
     if (model_list_version(now, directory, &reloader->options, &reloader->error)) {
         reloader->act = RELOADER_OPENING; /* there is nothing to open: the next turn says why */
         atomic_store_explicit(&reloader->done, true, memory_order_relaxed);

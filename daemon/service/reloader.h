@@ -9,7 +9,8 @@
  * A version that has not taken over ends its reload when anything of it fails, and nothing else:
  * where it is the device that failed, the other versions and models there notice for themselves.
  * So it does when it comes no further for reload-stall. What hangs then has what it has for as long
- * as it hangs; should it go on, it is taken down.
+ * as it hangs, devices among that, which are not given back before; should it go on, it is taken
+ * down.
  *
  * loop thread. reloader_close() before the server is destroyed, reloader_end() before the replicas
  * are freed.

@@ -33,16 +33,15 @@ static void close_parts(struct sleeper_model *of)
     }
 }
 
-/* Before anything of it touches a device. */
-static void enter_devices(struct sleeper *sleeper)
+void sleeper_enter_devices(struct sleeper *sleeper)
 {
     pthread_mutex_lock(&sleeper->lock);
     sleeper->open++;
     pthread_mutex_unlock(&sleeper->lock);
 }
 
-/* After all of it is closed. What is in host memory is no device's either, from then on. */
-static void leave_devices(struct sleeper *sleeper)
+/* What is in host memory is no device's either, from then on. */
+void sleeper_leave_devices(struct sleeper *sleeper)
 {
     pthread_mutex_lock(&sleeper->lock);
     bool gives = --sleeper->open == 0 && sleeper->opener.give_devices;
@@ -99,14 +98,14 @@ static void *thread_main(void *argument)
     (void)pthread_setname_np(pthread_self(), "sluice-sleep");
     bool closes = of->act == SLEEPER_CLOSING;
     if (!closes)
-        enter_devices(of->sleeper);
+        sleeper_enter_devices(of->sleeper);
     for (uint32_t i = 0; !closes && i < of->count; i++)
         closes = open_part(of, &of->parts[i], &of->error) != 0;
     if (!closes)
         closes = check_texts(of, &of->error) != 0;
     if (closes) {
         close_parts(of);
-        leave_devices(of->sleeper);
+        sleeper_leave_devices(of->sleeper);
     }
     atomic_store_explicit(&of->done, true, memory_order_release);
     completion_control(of->sleeper->completions, COMPLETION_STOPPED);

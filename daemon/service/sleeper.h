@@ -6,9 +6,10 @@
  * Weights that are in no host memory of ours are read from the model's files, which the system's
  * cache has as far as there is memory.
  *
- * While a model is awake a thread copies its weights to host memory (keeper.h), from where they come
- * when it wakes; it does not fall asleep before that has ended. Where devices are given back, that
- * happens when no model has any, on the thread that closed the last, and what opens one waits.
+ * While a model is awake a thread copies its weights to host memory (keeper.h), from where they
+ * come when it wakes; it does not fall asleep before that has ended. Where devices are given back,
+ * that happens when no model has any, nor a version of one that hangs, on the thread that closed
+ * the last, and what opens one waits.
  *
  * loop thread. sleeper_end() before the replicas are freed.
  */
@@ -69,7 +70,7 @@ struct sleeper {
     struct completion_queue *completions;
     struct sleeper_opener opener;
     pthread_mutex_t lock; /* of what follows, and held while devices are given back */
-    uint32_t open;        /* models that have engines, or are about to */
+    uint32_t open;        /* models that have engines, or are about to, and versions beside those */
     struct sleeper_model models[MODEL_LIST_MAX];
 };
 
@@ -83,6 +84,10 @@ bool sleeper_turn(struct sleeper *sleeper, time_us now_us);
 /* Its replicas are others, and it runs by other options from now on: a model that was reloaded.
  * Weights of its new replicas are to go to host memory. */
 void sleeper_renew(struct sleeper *sleeper, uint32_t model, const struct options *options);
+/* Before a version beside a served one touches a device, and after all of it is closed: devices are
+ * given back only then. The model is awake at first. Any thread. */
+void sleeper_enter_devices(struct sleeper *sleeper);
+void sleeper_leave_devices(struct sleeper *sleeper);
 /* A thread has engines of its replicas. */
 bool sleeper_keeps(const struct sleeper *sleeper, uint32_t model);
 /* Whether this failure is a waking's, which ends nothing else. */

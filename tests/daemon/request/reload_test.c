@@ -166,12 +166,11 @@ START_TEST(what_was_refused_and_hangs_counts_as_failed_and_none_begins_before_it
     ck_assert_int_eq(ask_reload(""), 0);
     model_reload_refuse(&world.server, &why);
     ck_assert_str_eq(model_reload_word(&world.server, model()), "ending");
-    model_reload_hang(&world.server);
+    model_reload_hang(&world.server, false);
     ck_assert_str_eq(model_reload_word(&world.server, model()), "failed");
     ck_assert_int_eq(model_reload_ask(&world.server, model(), "", &error), -ERR_BAD_STATE);
     ck_assert_uint_eq(error.retry_after_ms, 0);
     ck_assert_str_eq(model()->version.refusal.text, "it came no further");
-    ck_assert(model_reload_on(&world.server, model())); /* it does not sleep meanwhile */
     ask(&client, 1, 1);
     world_finish(&world);
     ck_assert_uint_eq(world.replica.sent_total, 1);
@@ -308,6 +307,64 @@ START_TEST(while_it_is_reloaded_it_does_not_sleep)
 }
 END_TEST
 
+/* By sleep-after (0), by an admin's word (1), and for another that lacks memory (2); at its files,
+ * and on the devices (3 and on). */
+START_TEST(while_what_was_refused_hangs_its_model_sleeps_or_is_refused_to)
+{
+    static const struct sleep_api sleep = {.sleep = count_sleep, .wake = count_sleep};
+    const bool engaged = _i >= 3;
+    const int way = _i % 3;
+    struct error why, error;
+    sleeps = 0;
+    world_serve_beside(&world, "other", 1000);
+    world.server.sleep_api = &sleep;
+    model()->sleep.after_us = way == 0 ? 1000000 : 0;
+    ck_assert_int_eq(ask_reload(""), 0);
+    if (way == 1)
+        ck_assert_int_eq(model_sleep_ask(&world.server, model(), &error), 0);
+    if (way == 2) {
+        world.beside[0].starves = true;
+        client_ask(&client, &(struct ask){.job = JOB_GENERATE,
+                                          .id = 1,
+                                          .count = 1,
+                                          .length = 1,
+                                          .max_tokens = 2,
+                                          .model = "other"});
+        world_turn(&world);
+    }
+    world_turn(&world);
+    world_pass(&world, 60000000);
+    error_set(&why, ERR_DEADLINE, "it came no further");
+    model_reload_refuse(&world.server, &why);
+    world_pass(&world, 5000000);
+    ck_assert_uint_eq(sleeps, 0); /* it is taken down, in time maybe */
+    model_reload_hang(&world.server, engaged);
+    world_pass(&world, 60000000);
+    ck_assert_uint_eq(sleeps, engaged ? 0 : 1);
+    ck_assert_int_eq(model_sleep_ask(&world.server, model(), &error), engaged ? -ERR_BAD_STATE : 0);
+    if (engaged) /* it has ended */
+        retire();
+    world_turn(&world);
+    ck_assert_uint_eq(sleeps, engaged && way == 1 ? 0 : 1); /* that word is forgotten */
+    if (engaged && way == 1)
+        ck_assert_int_eq(model_sleep_ask(&world.server, model(), &error), 0);
+    world_turn(&world);
+    ck_assert_uint_eq(sleeps, 1);
+    ck_assert_int_eq(model()->sleep.state, MODEL_FALLING);
+    model_slept(&world.server, 0, world.now_us);
+    world.beside[0].starves = false;
+    world_finish(&world);
+    model_wake_ask(&world.server, model(), world.now_us);
+    model_woke(&world.server, 0, world.now_us);
+    ck_assert_str_eq(model_reload_word(&world.server, model()), "failed");
+    ask(&client, 2, 1);
+    world_finish(&world);
+    if (!engaged)
+        retire();
+    world.server.sleep_api = NULL;
+}
+END_TEST
+
 START_TEST(one_that_lacks_memory_has_what_the_other_only_cached)
 {
     renew();
@@ -435,6 +492,8 @@ Suite *reload_suite(void)
     tcase_add_test(tcase, an_admin_alone_has_it_reloaded);
     tcase_add_test(tcase, what_the_old_one_cached_has_no_name_of_the_new_one);
     tcase_add_test(tcase, while_it_is_reloaded_it_does_not_sleep);
+    tcase_add_loop_test(tcase, while_what_was_refused_hangs_its_model_sleeps_or_is_refused_to, 0,
+                        6);
     tcase_add_test(tcase, one_that_lacks_memory_has_what_the_other_only_cached);
     tcase_add_test(seeds, every_request_ends_once_on_its_version_by_seeds);
     suite_add_tcase(suite, tcase);
