@@ -141,6 +141,7 @@ static int load_tokenizer(struct model_text *model_text, const char *directory, 
     char *text;
     size_t length;
     struct error found;
+    file_marks_note(&model_text->marks, directory, "tokenizer.json");
     if (!file_exists(directory, "tokenizer.json"))
         return error_set(error, ERR_UNSUPPORTED, "the model has no tokenizer.json: send tokens");
     int rc = file_text(directory, "tokenizer.json", TOKENIZER_FILE_MAX, &text, &length, error);
@@ -202,6 +203,8 @@ static void load_chat(struct model_text *model_text, const char *directory)
     size_t length;
     json *settings = NULL;
     const struct json_bounds bounds = {.bytes_max = SETTINGS_MAX, .depth_max = 32};
+    file_marks_note(&model_text->marks, directory, "chat_template.jinja");
+    file_marks_note(&model_text->marks, directory, "tokenizer_config.json");
     bool own = file_exists(directory, "chat_template.jinja");
     if (own)
         load_template_file(model_text, directory);
@@ -230,6 +233,7 @@ static void load_cuts(struct model_text *model_text, const char *directory)
     json *config = NULL;
     int64_t width;
     const struct json_bounds bounds = {.bytes_max = SETTINGS_MAX, .depth_max = 32};
+    file_marks_note(&model_text->marks, directory, "config.json");
     if (!file_exists(directory, "config.json") ||
         file_text(directory, "config.json", SETTINGS_MAX, &text, &length, NULL))
         return;
@@ -380,6 +384,7 @@ int model_text_template(struct model_text *model_text, const char *path, struct 
 {
     struct chat_template *chat;
     struct error found;
+    file_marks_note(&model_text->marks, path, "");
     if (model_text_read_template(path, &chat, &found))
         return error_set(error, lacked(&found) ? found.code : ERR_BAD_CONFIG, "chat-template: %s",
                          found.text);
@@ -396,6 +401,7 @@ void model_text_free(struct model_text *model_text)
     chat_template_free(model_text->chat);
     pair_form_free(&model_text->pairs);
     class_head_free(&model_text->head);
+    file_marks_free(&model_text->marks);
     *model_text = (struct model_text){0};
 }
 

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "daemon/answer/answer_form.h"
+#include "daemon/base/file_marks.h"
 #include "daemon/request/pair_form.h"
 #include "gpu/models/class_head.h"
 #include "protocol/base/error.h"
@@ -39,6 +40,7 @@ struct model_text {
         eos_token[MODEL_TEXT_TOKEN_MAX];  /* for templates; "": none */
     char pad_token[MODEL_TEXT_TOKEN_MAX]; /* for clients */
     uint64_t files[2]; /* a hash of the bytes of tokenizer and template */
+    struct file_marks marks; /* of all files that were looked at for it */
 };
 
 /* model: a directory, or "synthetic:NAME", whose tokens are bytes; those above them, which models

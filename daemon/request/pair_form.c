@@ -21,12 +21,14 @@
  */
 
 /* NULL: it is not there, or no JSON. */
-static json *settings_of(const char *directory, const char *file, struct error *error)
+static json *settings_of(struct model_text *model_text, const char *directory, const char *file,
+                         struct error *error)
 {
     const struct json_bounds bounds = {.bytes_max = SETTINGS_MAX, .depth_max = 32};
     char *text;
     size_t length;
     json *settings = NULL;
+    file_marks_note(&model_text->marks, directory, file);
     if (!file_exists(directory, file) ||
         file_text(directory, file, SETTINGS_MAX, &text, &length, error))
         return NULL;
@@ -84,9 +86,9 @@ static int tokens_of_config(const struct tokenizer *tokenizer, const json *confi
 
 /* The settings of the module that makes a score of the logits, or NULL. Its path is a folder's
  * name. */
-static json *logit_score(const char *directory, struct error *error)
+static json *logit_score(struct model_text *model_text, const char *directory, struct error *error)
 {
-    json *modules = settings_of(directory, "modules.json", error), *score = NULL;
+    json *modules = settings_of(model_text, directory, "modules.json", error), *score = NULL;
     for (const json *module = json_child(modules); module && !score; module = json_next(module)) {
         const char *path = json_string(json_get(module, "path"));
         const char *type = strrchr(json_string(json_get(module, "type")), '.');
@@ -94,7 +96,7 @@ static json *logit_score(const char *directory, struct error *error)
         if (!type || strcmp(type, ".LogitScore") != 0 || strchr(path, '/') || path[0] == '.')
             continue;
         snprintf(file, sizeof(file), "%.200s/config.json", path);
-        score = settings_of(directory, file, error);
+        score = settings_of(model_text, directory, file, error);
     }
     json_free(modules);
     return score;
@@ -117,12 +119,12 @@ static int find_tokens(struct model_text *model_text, const char *directory, str
 {
     struct error lacked = {0};
     int32_t tokens[PAIR_TOKENS];
-    json *score = logit_score(directory, &lacked), *config = NULL;
+    json *score = logit_score(model_text, directory, &lacked), *config = NULL;
     int rc;
     if (score) {
         rc = tokens_of_module(score, tokens, error);
     } else {
-        config = settings_of(directory, "config.json", &lacked);
+        config = settings_of(model_text, directory, "config.json", &lacked);
         rc = json_get(config, "classifier_from_token")
                  ? tokens_of_config(model_text->tokenizer, config, tokens, error)
                  : error_set(error, ERR_UNSUPPORTED,
@@ -138,9 +140,10 @@ static int find_tokens(struct model_text *model_text, const char *directory, str
 }
 
 /* "prompts" and "default_prompt_name" of sentence-transformers' own settings. */
-static void find_instruction(struct pair_form *form, const char *directory)
+static void find_instruction(struct model_text *model_text, const char *directory)
 {
-    json *settings = settings_of(directory, "config_sentence_transformers.json", NULL);
+    struct pair_form *form = &model_text->pairs;
+    json *settings = settings_of(model_text, directory, "config_sentence_transformers.json", NULL);
     const char *name = json_string(json_get(settings, "default_prompt_name"));
     const json *prompt = *name ? json_get(json_get(settings, "prompts"), name) : NULL;
     if (json_is_string(prompt) && *json_string(prompt))
@@ -201,7 +204,7 @@ int pair_form_load(struct model_text *model_text, const char *directory, struct 
     if (rc == -ERR_NO_MEMORY || rc == -ERR_IO)
         return error_set(error, form->refusal.code, "%s", form->refusal.text);
     pair_form_settle(model_text);
-    find_instruction(form, directory);
+    find_instruction(model_text, directory);
     return 0;
 }
 
@@ -245,6 +248,8 @@ static int give(struct model_text *model_text, const char *words, const char *pa
             return rc;
     }
     *ret_option = "score-template";
+    if (path[0])
+        file_marks_note(&model_text->marks, path, "");
     int rc = path[0] ? model_text_read_template(path, &form->given, error) : 0;
     return rc ? rc : find_template(model_text, error);
 }

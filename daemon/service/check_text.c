@@ -12,17 +12,28 @@ int check_text_load(struct model_text *ret_model_text, const struct options *opt
     if (!rc && (options->score_tokens[0] || options->score_template[0]))
         rc = pair_form_give(ret_model_text, options->score_tokens, options->score_template, error);
     if (!rc && options->draft_model[0])
+        file_marks_note(&ret_model_text->marks, options->draft_model, "tokenizer.json");
+    if (!rc && options->draft_model[0])
         rc = model_text_same_tokens(ret_model_text, options->draft_model, error);
     return rc;
 }
 
 int check_text_differs(const struct model_text *served, const struct options *options,
-                       const char **ret_differs, struct error *error)
+                       struct file_marks *marks, const char **ret_differs, struct error *error)
 {
     struct model_text text = {0};
+    if (marks && file_marks_hold(marks)) {
+        *ret_differs = NULL;
+        return 0;
+    }
     int rc = check_text_load(&text, options, error);
     if (!rc)
         *ret_differs = model_text_differs(served, &text);
+    if (!rc && !*ret_differs && marks) {
+        file_marks_free(marks);
+        *marks = text.marks;
+        text.marks = (struct file_marks){.count = 0};
+    }
     model_text_free(&text);
     return rc;
 }

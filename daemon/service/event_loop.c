@@ -568,13 +568,13 @@ void event_loop_destroy(struct event_loop *loop)
     http_server_close(&loop->front);
     server_destroy(&loop->server, clock_now_us());
     http_free(&loop->front.http);
-    /* A version that is being opened is compared with the texts. */
+    /* What is being opened, a version or a model that wakes, is compared with the texts. */
     guard_allow("a reload's thread", ENDING_CLOSE_US, loop->exit_code);
     reloader_end(&loop->reloader);
-    for (uint32_t i = 0; i < MODEL_LIST_MAX; i++)
-        model_text_free(&loop->texts[i]);
     guard_allow("the device to be given back", ENDING_CLOSE_US, EXIT_DEVICE);
     sleeper_end(&loop->sleeper);
+    for (uint32_t i = 0; i < MODEL_LIST_MAX; i++)
+        model_text_free(&loop->texts[i]);
     for (uint32_t i = 0; i < loop->replicas.count; i++)
         replica_free(loop->replicas.at[i]);
     job_worker_free(loop->jobs);

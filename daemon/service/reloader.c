@@ -22,8 +22,8 @@ static struct replica_worker *worker_of(struct replica *replica)
 static int check_texts(const struct reloader *reloader, struct error *error)
 {
     const char *differs = NULL;
-    int rc = check_text_differs(&reloader->texts[reloader->number], reloader->options, &differs,
-                                error);
+    int rc = check_text_differs(&reloader->texts[reloader->number], reloader->options, NULL,
+                                &differs, error);
     if (!differs)
         return rc;
     return error_set(error, ERR_BAD_MODEL, "another version may not differ in %s", differs);

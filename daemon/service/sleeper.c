@@ -67,11 +67,14 @@ static int refuse_files(const char *differs, struct error *error)
 }
 
 /* Texts are read by what was served first, whatever the files have now. */
-static int check_texts(const struct sleeper_model *of, struct error *error)
+static int check_texts(struct sleeper_model *of, struct error *error)
 {
     const struct model_text *text = model_of(of)->text;
     const char *differs = NULL;
-    int rc = text ? check_text_differs(text, of->options, &differs, error) : 0;
+    if (!text || (!of->marked && file_marks_hold(&text->marks)))
+        return 0;
+    of->marked = true;
+    int rc = check_text_differs(text, of->options, &of->marks, &differs, error);
     return differs ? refuse_files(differs, error) : rc;
 }
 
@@ -317,8 +320,11 @@ bool sleeper_turn(struct sleeper *sleeper, time_us now_us)
 
 void sleeper_renew(struct sleeper *sleeper, uint32_t model, const struct options *options)
 {
-    sleeper->models[model].options = options;
-    sleeper->models[model].keeps = true;
+    struct sleeper_model *of = &sleeper->models[model];
+    of->options = options;
+    of->keeps = true;
+    of->marked = true;
+    file_marks_free(&of->marks);
 }
 
 bool sleeper_keeps(const struct sleeper *sleeper, uint32_t model)
@@ -379,6 +385,7 @@ void sleeper_end(struct sleeper *sleeper)
             (void)pthread_join(of->thread, NULL);
         of->has_thread = false;
         keeper_end(&of->keeper);
+        file_marks_free(&of->marks);
         if (of->sleeper)
             close_parts(of); /* what was opened and did not become a replica's */
     }

@@ -19,6 +19,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "daemon/base/file_marks.h"
 #include "daemon/base/model_list.h"
 #include "daemon/request/server.h"
 #include "daemon/worker/keeper.h"
@@ -60,6 +61,9 @@ struct sleeper_model {
     bool has_thread;
     atomic_bool done;
     struct error error; /* code 0: none */
+    struct file_marks marks; /* of its texts' files; until they were read once more, those that they
+                                have themselves */
+    bool marked;             /* they were, or it has other files by now */
     struct keeper keeper;
     struct sleeper_part parts[SERVER_REPLICAS_MAX];
     uint32_t count;

@@ -16,6 +16,7 @@ int main(void)
     srunner_add_suite(runner, ending_suite());
     srunner_add_suite(runner, errand_suite());
     srunner_add_suite(runner, fair_suite());
+    srunner_add_suite(runner, file_marks_suite());
     srunner_add_suite(runner, layout_suite());
     srunner_add_suite(runner, least_suite());
     srunner_add_suite(runner, listen_suite());

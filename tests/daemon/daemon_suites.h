@@ -14,6 +14,7 @@ Suite *device_suite(void);
 Suite *ending_suite(void);
 Suite *errand_suite(void);
 Suite *fair_suite(void);
+Suite *file_marks_suite(void);
 Suite *layout_suite(void);
 Suite *least_suite(void);
 Suite *listen_suite(void);
