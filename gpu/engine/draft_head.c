@@ -120,13 +120,13 @@ int draft_head_open(struct rank *rank, struct error *error)
 {
     const struct engine_config *facts = &rank->engine->facts;
     const struct head_layout at = layout_make(facts);
-    struct guess_memory *guess = &rank->drafter.guess;
+    struct draft_memory *both = &rank->drafter.draft_memory;
     void *base = NULL;
     int status = mem_fixed(&rank->mem, at.bytes, &base, error);
     if (status)
         return status;
     char *memory = base;
-    *guess = (struct guess_memory){
+    *both = (struct draft_memory){
         .features = {.step = memory,
                      .kept = memory + at.kept,
                      .positions = (uint32_t *)(memory + at.positions),
@@ -141,7 +141,7 @@ int draft_head_open(struct rank *rank, struct error *error)
     CUDA_TRY(
         cudaMemsetAsync(memory + at.positions, 0xff, at.rows - at.positions, cudaStreamPerThread),
         error);
-    if (guess->places)
+    if (both->places)
         CUDA_TRY(cudaMemcpyAsync(memory + at.tokens, facts->draft.places,
                                  facts->draft.source.list.vocab * sizeof(int32_t),
                                  cudaMemcpyHostToDevice, cudaStreamPerThread),

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "gpu/engine/engine_config.h"
-#include "gpu/program/guess.h"
+#include "gpu/program/draft.h"
 
 struct rank;
 

@@ -24,7 +24,7 @@ int drafter_load(struct rank *rank, struct error *error)
     memcpy(program->kv_first, facts->draft.kv_first, sizeof program->kv_first);
     program->ops = NULL;
     if (draft_is_head(&facts->draft))
-        program->guess = rank->program.guess = &drafter->guess;
+        program->draft_memory = rank->program.draft_memory = &drafter->draft_memory;
     int status = facts_draft(facts, &program->ops, &program->op_count, error);
     if (status)
         return status;

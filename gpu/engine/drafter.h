@@ -23,7 +23,7 @@
 #pragma once
 
 #include "gpu/engine/cuda_graph.h"
-#include "gpu/program/guess.h"
+#include "gpu/program/draft.h"
 #include "gpu/program/program.h"
 
 struct rank;
@@ -33,7 +33,7 @@ struct drafter {
     struct program program; /* without a list: there is no draft model */
     struct batch batch;     /* the rank's, with the windows of its own layers */
     struct cuda_graphs graphs;
-    struct guess_memory guess; /* of a head */
+    struct draft_memory draft_memory; /* of a head */
     int32_t *guesses;          /* [GPU_DRAFTS_MAX][slots_max], device */
     uint64_t guesses_bytes;
     struct gpu_row *rows; /* [rows_max], of the small step that is being made */

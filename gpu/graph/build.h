@@ -133,7 +133,7 @@ void build_add(struct build *b, value_id x, float scale);
  *     state = fc * features, or what the head itself made of the position before
  *     given = { norm(embedding, token_norm), norm(state, state_norm) }
  * The residual begins with the state. One rank. Gives what the first product reads. */
-struct build_guesser {
+struct build_draft {
     const char *table; /* of embeddings; NULL: that model's */
     const char *fc;
     const char *token_norm, *state_norm; /* of layer 0 */
@@ -143,7 +143,7 @@ struct build_guesser {
     uint32_t vocab;     /* tokens that the head knows */
     const char *tokens; /* a tensor, whole: which, where they are not all */
 };
-value_id build_guesser(struct build *b, const struct build_guesser *guesser);
+value_id build_draft(struct build *b, const struct build_draft *draft);
 
 /* Behind the layers: the last norm, embeddings, scores and samples. */
 struct build_head {

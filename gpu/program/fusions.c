@@ -63,7 +63,7 @@ static int embed(struct walk *walk, op_run ops, struct error *error)
 {
     struct embed_args args = {
         .batch = walk->launch->batch,
-        .table = ops[0]->weight == LIST_NONE ? walk->program->guess->table
+        .table = ops[0]->weight == LIST_NONE ? walk->program->draft_memory->table
                                              : *walk_weight(walk, ops[0]->weight),
         .out = walk_value(walk, ops[0]->out),
         .stride = walk_list(walk)->hidden,
@@ -512,12 +512,12 @@ const struct fusion fusions[] = {
     ALONE(OP_SAMPLE, sample),
     ALONE(OP_SCORE, score),
     ALONE(OP_END, end),
-    ALONE(OP_CAPTURE, guess_capture),
-    ALONE(OP_KEEP, guess_keep),
-    ALONE(OP_FEATURES, guess_features),
-    ALONE(OP_STATE, guess_state),
-    ALONE(OP_CARRY, guess_carry),
-    ALONE(OP_SPREAD, guess_spread),
+    ALONE(OP_CAPTURE, draft_capture),
+    ALONE(OP_KEEP, draft_keep),
+    ALONE(OP_FEATURES, draft_features),
+    ALONE(OP_STATE, draft_state),
+    ALONE(OP_CARRY, draft_carry),
+    ALONE(OP_SPREAD, draft_spread),
     ALONE(OP_NULL, null),
 };
 

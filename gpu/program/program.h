@@ -17,8 +17,8 @@
 #include "gpu/comm/pipeline_link.h"
 #include "gpu/graph/op_list.h"
 #include "gpu/kernels/step/step_begin.h"
+#include "gpu/program/draft.h"
 #include "gpu/program/fuse.h"
-#include "gpu/program/guess.h"
 #include "gpu/weights/adapter_weights.h"
 #include "gpu/weights/weights.h"
 
@@ -46,7 +46,7 @@ struct program {
     uint32_t block_tokens, slots_max;
     uint64_t kv_first[GPU_GROUPS_MAX]; /* bytes of a block that are another program's */
     bool drafts; /* a model that guesses: what is counted of a slot's tokens is not its to count */
-    const struct guess_memory *guess; /* of a head that guesses, and of its model; NULL: no head */
+    const struct draft_memory *draft_memory; /* of a head that guesses, and of its model; NULL: no head */
     bool has_prev_stage, has_next_stage;
     struct step_control *control;
     struct gpu_sample *samples; /* where the sampler writes */

@@ -108,7 +108,7 @@ static int rules(const struct fields *fields, struct model_config *config)
 
 static void build(struct build *b, const struct model_config *config)
 {
-    const struct build_guesser guesser = {
+    const struct build_draft draft = {
         .table = config->names->tableless ? NULL : "embed_tokens",
         .fc = "fc",
         .token_norm = "input_layernorm",
@@ -123,7 +123,7 @@ static void build(struct build *b, const struct model_config *config)
         .norm = "norm", .eps = config->norm_eps, .head = "lm_head", .scale = 1};
     b->prefix = config->names->layers;
     build_rope_table(b, &config->rope);
-    value_id x = build_guesser(b, &guesser);
+    value_id x = build_draft(b, &draft);
     decoder_attention(b, config, &decoder_names_plain, 0, x);
     decoder_mlp(b, config, &decoder_names_plain);
     build_head(b, &head);

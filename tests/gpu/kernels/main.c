@@ -13,9 +13,9 @@ int main(void)
     srunner_add_suite(runner, place_suite());
     srunner_add_suite(runner, attention_suite());
     srunner_add_suite(runner, attention_bits_suite());
-    srunner_add_suite(runner, guess_suite());
     srunner_add_suite(runner, invariant_suite());
     srunner_add_suite(runner, sample_suite());
+    srunner_add_suite(runner, draft_suite());
     srunner_add_suite(runner, draw_suite());
     srunner_add_suite(runner, pool_suite());
     srunner_add_suite(runner, exchange_suite());

@@ -1,16 +1,16 @@
-#include "gpu/program/guess.h"
+#include "gpu/program/draft.h"
 
 #include "gpu/base/cuda_error.h"
 #include "gpu/kernels/draft/spread.h"
 #include "gpu/kernels/draft/state.h"
 #include "gpu/program/walk.h"
 
-static const struct guess_memory *memory_of(const struct walk *walk)
+static const struct draft_memory *memory_of(const struct walk *walk)
 {
-    return walk->program->guess;
+    return walk->program->draft_memory;
 }
 
-int guess_capture(struct walk *walk, const struct op *const *ops, struct error *error)
+int draft_capture(struct walk *walk, const struct op *const *ops, struct error *error)
 {
     const struct features *features = &memory_of(walk)->features;
     uint32_t size = walk_list(walk)->hidden;
@@ -30,7 +30,7 @@ int guess_capture(struct walk *walk, const struct op *const *ops, struct error *
     return 0;
 }
 
-int guess_keep(struct walk *walk, const struct op *const *ops, struct error *error)
+int draft_keep(struct walk *walk, const struct op *const *ops, struct error *error)
 {
     (void)ops;
     struct keep_args args = {.batch = walk->launch->batch, .features = memory_of(walk)->features};
@@ -38,7 +38,7 @@ int guess_keep(struct walk *walk, const struct op *const *ops, struct error *err
     return 0;
 }
 
-int guess_features(struct walk *walk, const struct op *const *ops, struct error *error)
+int draft_features(struct walk *walk, const struct op *const *ops, struct error *error)
 {
     struct features_args args = {.batch = walk->launch->batch,
                                  .features = memory_of(walk)->features,
@@ -57,7 +57,7 @@ static struct state_args state_of(const struct walk *walk, value_id residual)
                                .size = size};
 }
 
-int guess_state(struct walk *walk, const struct op *const *ops, struct error *error)
+int draft_state(struct walk *walk, const struct op *const *ops, struct error *error)
 {
     const struct list_value *values = walk_list(walk)->values, *in = &values[ops[0]->in[0]];
     struct state_args args = state_of(walk, ops[0]->out);
@@ -70,14 +70,14 @@ int guess_state(struct walk *walk, const struct op *const *ops, struct error *er
     return 0;
 }
 
-int guess_carry(struct walk *walk, const struct op *const *ops, struct error *error)
+int draft_carry(struct walk *walk, const struct op *const *ops, struct error *error)
 {
     struct state_args args = state_of(walk, ops[0]->in[0]);
     CUDA_TRY(op_carry(&args, walk->program->stream), error);
     return 0;
 }
 
-int guess_spread(struct walk *walk, const struct op *const *ops, struct error *error)
+int draft_spread(struct walk *walk, const struct op *const *ops, struct error *error)
 {
     struct spread_args args = {.rows = walk->rows,
                                .in = walk_value(walk, ops[0]->in[0]),

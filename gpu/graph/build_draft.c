@@ -9,29 +9,28 @@ static void commons_put(struct build *b)
     list->normed = build_value_common(b, list->hidden, VALUE_COMPUTE);
 }
 
-static void tokens_put(struct build *b, const struct build_guesser *guesser)
+static void tokens_put(struct build *b, const struct build_draft *draft)
 {
     struct op_list *list = &b->list;
-    list->draft_vocab = guesser->vocab;
+    list->draft_vocab = draft->vocab;
     list->draft_tokens = LIST_NO_TENSOR;
-    if (guesser->vocab < list->vocab)
+    if (draft->vocab < list->vocab)
         list->draft_tokens = build_tensor(
-            b, guesser->tokens, "",
+            b, draft->tokens, "",
             &(struct list_tensor){
-                .elements = TENSOR_TOKENS, .rank = 1, .rows = guesser->vocab, .columns = 1});
+                .elements = TENSOR_TOKENS, .rank = 1, .rows = draft->vocab, .columns = 1});
 }
 
-static value_id state_put(struct build *b, const struct build_guesser *guesser)
+static void state_put(struct build *b, const struct build_draft *draft)
 {
-    uint32_t hidden = b->list.hidden, width = LIST_FEATURES * guesser->hidden;
+    uint32_t hidden = b->list.hidden, width = LIST_FEATURES * draft->hidden;
     b->list.features = width;
     b->rows = ROWS_FEATURED;
     value_id features = build_value_block(b, width, VALUE_COMPUTE);
     build_op(b, OP_FEATURES, LIST_NONE, features);
-    value_id state = build_matmul(b, features, SPLIT_NOT, false, PARTS({guesser->fc, hidden}));
+    value_id state = build_matmul(b, features, SPLIT_NOT, false, PARTS({draft->fc, hidden}));
     b->rows = ROWS_TOKENS;
     build_op(b, OP_STATE, state, b->list.residual)->state.own = true;
-    return state;
 }
 
 static value_id norm_into(struct build *b, value_id x, value_id wide, uint32_t part,
@@ -52,25 +51,25 @@ static value_id norm_into(struct build *b, value_id x, value_id wide, uint32_t p
     return out;
 }
 
-value_id build_guesser(struct build *b, const struct build_guesser *guesser)
+value_id build_draft(struct build *b, const struct build_draft *draft)
 {
     uint32_t hidden = b->list.hidden;
     const struct list_weight table = {.columns = hidden};
     b->layer = LAYER_FIRST;
     b->block = LIST_NONE;
     commons_put(b);
-    tokens_put(b, guesser);
-    (void)state_put(b, guesser);
+    tokens_put(b, draft);
+    state_put(b, draft);
     value_id embedding = build_value_block(b, hidden, VALUE_F32);
     struct op *embed = build_op(b, OP_EMBED, LIST_NONE, embedding);
     embed->scale.by = 1;
-    if (guesser->table)
-        embed->weight = build_weight(b, &table, PARTS({guesser->table, b->list.vocab}), ".weight");
+    if (draft->table)
+        embed->weight = build_weight(b, &table, PARTS({draft->table, b->list.vocab}), ".weight");
     b->layer = 0;
     value_id wide = build_value_block(b, 2 * hidden, VALUE_COMPUTE);
-    (void)norm_into(b, embedding, wide, 0, guesser->token_norm, guesser->eps);
-    value_id normed = norm_into(b, b->list.residual, wide, 1, guesser->state_norm, guesser->eps);
-    if (guesser->normed)
+    (void)norm_into(b, embedding, wide, 0, draft->token_norm, draft->eps);
+    value_id normed = norm_into(b, b->list.residual, wide, 1, draft->state_norm, draft->eps);
+    if (draft->normed)
         build_op(b, OP_STATE, normed, b->list.residual)->state.own = false;
     return wide;
 }

@@ -257,7 +257,7 @@ START_TEST(logits_stand_where_the_model_has_the_token)
 }
 END_TEST
 
-Suite *guess_suite(void)
+Suite *draft_suite(void)
 {
     Suite *suite = suite_create("guesses");
     TCase *tests = tcase_create("guesses");

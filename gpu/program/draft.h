@@ -6,16 +6,16 @@
 #include "gpu/program/fuse.h"
 
 /* Device memory that the two share; whoever has the head owns it. */
-struct guess_memory {
+struct draft_memory {
     struct features features;
     float *carried;        /* [slots_max][hidden] */
     const int32_t *places; /* [vocab], see spread.h; NULL: the head's tokens are the first */
     struct weight table;   /* the model's embedding, for a head without one */
 };
 
-int guess_capture(struct walk *walk, const struct op *const *ops, struct error *error);
-int guess_keep(struct walk *walk, const struct op *const *ops, struct error *error);
-int guess_features(struct walk *walk, const struct op *const *ops, struct error *error);
-int guess_state(struct walk *walk, const struct op *const *ops, struct error *error);
-int guess_carry(struct walk *walk, const struct op *const *ops, struct error *error);
-int guess_spread(struct walk *walk, const struct op *const *ops, struct error *error);
+int draft_capture(struct walk *walk, const struct op *const *ops, struct error *error);
+int draft_keep(struct walk *walk, const struct op *const *ops, struct error *error);
+int draft_features(struct walk *walk, const struct op *const *ops, struct error *error);
+int draft_state(struct walk *walk, const struct op *const *ops, struct error *error);
+int draft_carry(struct walk *walk, const struct op *const *ops, struct error *error);
+int draft_spread(struct walk *walk, const struct op *const *ops, struct error *error);
