@@ -8,8 +8,8 @@
  * between two, in microseconds, medians and averages, and a number made of all tokens: it changes
  * when one of them does. With GUESSES each row brings so many, none of which stands, and each step
  * waits for the one before, as the scheduler's do: the gap has the host's turn in it. With --draft
- * the draft model makes them, and reads the token before, as where all of a row stand; what that
- * takes is told beside. */
+ * the draft model makes them, and reads the token before, as where all of a row stand (a head reads
+ * all of them); what that takes is told beside. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,7 +149,8 @@ static void submit(const struct shape *shape, uint32_t number)
     struct gpu_slab fresh[128];
     uint32_t width = 1 + shape->guesses;
     bool made_there = draft_model && shape->guesses;
-    uint32_t named = made_there ? 2 : width; /* of a row; made there: what is unread, and its own */
+    uint32_t unread = !made_there ? 0 : model.draft_rereads ? shape->guesses : 1;
+    uint32_t named = made_there ? unread + 1 : width; /* of a row; made there: unread, its own */
     struct gpu_plan plan = {.step = ++step,
                             .rows = row,
                             .row_count = shape->rows,
@@ -161,9 +162,9 @@ static void submit(const struct shape *shape, uint32_t number)
                                   .q_len = width,
                                   .input = shape->guesses ? GPU_IDS : GPU_LAST,
                                   .want = GPU_SAMPLE | (made_there ? GPU_DRAFT : 0),
-                                  .ids = r * named + made_there,
+                                  .ids = r * named + unread,
                                   .drafts = shape->guesses,
-                                  .unread = made_there};
+                                  .unread = unread};
     if (shape->guesses) {
         plan.ids = ids;
         plan.id_count = shape->rows * named;
