@@ -67,7 +67,8 @@ enum tensor_elements {
     TENSOR_ZEROS_U8,
     TENSOR_GROUPS, /* of each column, which group of scales is its */
     TENSOR_SIZES,  /* rows and columns once more */
-    TENSOR_TOKENS, /* of each token of a head that guesses, how far on the model's vocabulary has it */
+    TENSOR_TOKENS, /* of a head that guesses: each token's number in the model's vocabulary, less its
+                    * own */
 };
 
 /* How whole numbers and their scales lie in a checkpoint. */
@@ -226,7 +227,7 @@ struct op {
         struct {
             uint32_t site;
             enum split split; /* of the product before it */
-        } adapt;              /* in: x, scratch, y; out: y again; weight: the product's */
+        } adapt; /* in: x, scratch, y; out: y again; weight: the product's */
         struct {
             enum activation_kind kind;
             bool gated; /* of two halves; else of each element */
@@ -266,10 +267,9 @@ struct op {
             bool spread; /* OP_EXPERTS: of a row's input for all its pairs, else of each pair's */
             bool gated;  /* and two halves become one */
             enum activation_kind activation;
-            float alpha,
-                limit;  /* of one that is clamped (kernels/experts/experts.h); 0: it is not */
-            bool added; /* OP_ROUTE: the bias is the logits', not the choice's */
-        } experts;      /* OP_ROUTE, OP_SEGMENTS, OP_EXPERTS, OP_COMBINE */
+            float alpha, limit; /* of one that is clamped (kernels/experts/experts.h); 0: it is not */
+            bool added;         /* OP_ROUTE: the bias is the logits', not the choice's */
+        } experts; /* OP_ROUTE, OP_SEGMENTS, OP_EXPERTS, OP_COMBINE */
     };
 };
 
