@@ -88,8 +88,7 @@ void cuda_graph_bound(const struct rank *rank, const struct cuda_graphs *graphs,
     *ret = batch;
 }
 
-/* What cannot be destroyed stays known: it is of a device that failed, and goes with the process.
- */
+/* What cannot be destroyed stays known: it is of a device that failed, and goes with the process. */
 static void graph_clear(struct cuda_graph *graph)
 {
     if (graph->exec && cudaGraphExecDestroy(graph->exec) == cudaSuccess)

@@ -2,9 +2,9 @@
  * memory by which it does.
  *
  * A row of it is a token and what the model made of the position before, and stands there: the row
- * at position p has token p + 1. So a plan's rows are one position further back for it, and the first token of a
- * sequence has none. What it guessed from its own states it reads once more from the model's, where
- * that stands (gpu_model.draft_rereads).
+ * at position p has token p + 1. So a plan's rows are one position further back for it, and the
+ * first token of a sequence has none. What it guessed from its own states it reads once more from
+ * the model's, where that stands (gpu_model.draft_rereads).
  */
 #pragma once
 

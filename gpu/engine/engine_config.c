@@ -298,13 +298,11 @@ static int kv_choose(struct engine_config *facts, enum gpu_kv_dtype asked, struc
     if (asked == GPU_KV_AUTO)
         return 0;
     if (!computes(facts))
-        return error_set(error, ERR_BAD_CONFIG,
-                         "kv-dtype is fp8: the model has no keys and values");
+        return error_set(error, ERR_BAD_CONFIG, "kv-dtype is fp8: the model has no keys and values");
     if (facts->source.config.quantization.kv == KV_SCHEME_OTHER)
-        return error_set(
-            error, ERR_BAD_CONFIG,
-            "kv-dtype is fp8: the model's kv_cache_scheme is another, with scales that "
-            "fp8 cannot use");
+        return error_set(error, ERR_BAD_CONFIG,
+                         "kv-dtype is fp8: the model's kv_cache_scheme is another, with scales that "
+                         "fp8 cannot use");
     facts->kv = FORMAT_E4M3;
     return 0;
 }
@@ -319,13 +317,11 @@ static int invariant_choose(struct engine_config *facts, bool asked, struct erro
     if (facts->tp > 1)
         return error_set(error, ERR_BAD_CONFIG,
                          "invariant: not with tp %u: sums over devices are cut by the rows of a "
-                         "step",
-                         facts->tp);
+                         "step", facts->tp);
     if (facts->kv == FORMAT_E4M3)
-        return error_set(
-            error, ERR_BAD_CONFIG,
-            "invariant: not with kv-dtype fp8: its kernels are others for prompts than "
-            "for single tokens");
+        return error_set(error, ERR_BAD_CONFIG,
+                         "invariant: not with kv-dtype fp8: its kernels are others for prompts than "
+                         "for single tokens");
     for (uint32_t i = 0; i < list->weight_count; i++) {
         const struct list_weight *weight = &list->weights[i];
         if (weight->scheme.elements != TENSOR_NUMBERS)
@@ -358,10 +354,9 @@ static int model_read(struct engine_config *facts, const struct gpu_options *opt
     int status =
         model_load_shared(options->model, &sharing, options->context_max, &facts->source, error);
     if (!status && facts->source.config.draft_vocab)
-        status =
-            error_set(error, ERR_BAD_CONFIG,
-                      "model: a head that guesses for another model is none by itself: it is a "
-                      "draft-model");
+        status = error_set(error, ERR_BAD_CONFIG,
+                           "model: a head that guesses for another model is none by itself: it is "
+                           "a draft-model");
     if (!status)
         status = quantize(&facts->source, options, error);
     if (!status)

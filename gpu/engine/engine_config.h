@@ -17,8 +17,8 @@ struct engine_draft {
     bool there;
     struct model source;               /* owned */
     uint64_t kv_first[GPU_GROUPS_MAX]; /* bytes of a block before its own */
-    int32_t
-        *places; /* [vocab], owned, of a head that knows some tokens (spread.h); NULL: the first */
+    /* [vocab], owned: of a head that knows some tokens (spread.h); NULL: the first ones. */
+    int32_t *places;
 };
 
 struct engine_config {
@@ -28,7 +28,7 @@ struct engine_config {
     bool invariant;      /* only kernels of one order, see gpu_options */
     struct model source; /* owned */
     struct engine_draft draft;
-    struct adapters adapters;           /* likewise; the list has an ADAPT at each of their sites */
+    struct adapters adapters; /* likewise; the list has an ADAPT at each of their sites */
     uint32_t first[GPU_STAGES_MAX + 1]; /* layer of each stage, and one past the last */
     uint64_t block_bytes[GPU_STAGES_MAX][GPU_GROUPS_MAX]; /* of one rank of the stage */
     struct gpu_model model;

@@ -16,7 +16,7 @@ struct step {
     bool cuda_graph_fits; /* it may run as a graph */
     bool graph_there;     /* and that is captured */
     struct cuda_graph_key graph;
-    bool keeps; /* some slot keeps logits */
+    bool keeps;           /* some slot keeps logits */
     bool scratch_held;
     uint64_t scratch_bytes;
     uint64_t tokens_of; /* the step whose tokens come from the last stage; 0: none do */
@@ -131,18 +131,11 @@ static int memory_give(struct step *step, struct error *error)
     return status;
 }
 
-static bool plan_is_read(const struct gpu_plan *plan)
+static struct result_more step_wants(const struct step *step)
 {
-    for (uint32_t i = 0; i < plan->row_count; i++) {
-        if (plan_row_is_read(&plan->rows[i]))
-            return true;
-    }
-    return false;
-}
-
-static struct result_more plan_wants_more(const struct rank *rank, const struct gpu_plan *plan)
-{
-    struct result_more wants = {.reads = plan_is_read(plan) && drafter_reads_apart(rank)};
+    const struct rank *rank = step->rank;
+    const struct gpu_plan *plan = step->plan;
+    struct result_more wants = {.reads = step->reads && drafter_reads_apart(rank)};
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
         if (!(row->want & GPU_LOGPROBS) || !rank->slots[row->slot].logprobs)
@@ -179,6 +172,15 @@ static bool plan_adapts(const struct rank *rank, const struct gpu_plan *plan)
     for (uint32_t i = 0; !adapts && i < plan->open_count; i++)
         adapts = plan->opens[i].adapter != 0;
     return adapts;
+}
+
+static bool plan_is_read(const struct gpu_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        if (plan_row_is_read(&plan->rows[i]))
+            return true;
+    }
+    return false;
 }
 
 static void draft_plan(const void *context, const struct gpu_plan *plan, uint32_t j,
@@ -329,7 +331,7 @@ static size_t step_write(struct step *step)
         step->tokens_of = tokens_of(rank, step->plan);
     plan_note(rank, step->plan);
     result_layout_set(&step->layout, step->plan, rank->engine->facts.model.hidden,
-                      plan_wants_more(rank, step->plan));
+                      step_wants(step));
     place->layout = step->layout;
     place->step = step->plan->step;
     char *result = place->result;
@@ -370,8 +372,9 @@ static void step_make(struct step *step, struct rank *rank, const struct gpu_pla
     if (step->layout.draft_steps) /* the first of them moves */
         step->launch.batch.moves_max = 0;
     step->reads = plan_is_read(plan);
-    step->launch.counts = !rank->program.has_next_stage &&
-                          (rank->penalty_slots > 0 || plan_opens(plan, GPU_SLOT_PENALTIES));
+    step->launch.counts =
+        !rank->program.has_next_stage &&
+        (rank->penalty_slots > 0 || plan_opens(plan, GPU_SLOT_PENALTIES));
     step->keeps = !rank->program.has_next_stage && plan_opens(plan, GPU_SLOT_MASKED);
     step->launch.pools = plan_pools(plan);
     step->launch.adapted = plan_adapts(rank, plan);

@@ -4,35 +4,20 @@
 #include <string.h>
 
 #include "protocol/base/json.h"
-
-static uint32_t ids(const json *list, int32_t *to, uint32_t max)
-{
-    uint32_t count = 0;
-    for (const json *value = json_child(list); value && count < max; value = json_next(value))
-        to[count++] = (int32_t)json_number(value);
-    return count;
-}
-
-static uint32_t floats(const json *list, float *to, uint32_t max)
-{
-    uint32_t count = 0;
-    for (const json *value = json_child(list); value && count < max; value = json_next(value))
-        to[count++] = (float)json_number(value);
-    return count;
-}
+#include "tests/gpu/rig/reference.h"
 
 static bool guesses_read(const json *from, struct heads_guesses *to)
 {
-    to->count = ids(json_get(from, "tokens"), to->behind, HEADS_BEHIND);
+    to->count = reference_ids(json_get(from, "tokens"), to->behind, HEADS_BEHIND);
     return to->count > 0 &&
-           ids(json_get(from, "guesses"), to->tokens, HEADS_STEPS) == HEADS_STEPS &&
-           floats(json_get(from, "logprobs"), to->logprobs, HEADS_STEPS) == HEADS_STEPS &&
-           floats(json_get(from, "margins"), to->margins, HEADS_STEPS) == HEADS_STEPS;
+           reference_ids(json_get(from, "guesses"), to->tokens, HEADS_STEPS) == HEADS_STEPS &&
+           reference_floats(json_get(from, "logprobs"), to->logprobs, HEADS_STEPS) == HEADS_STEPS &&
+           reference_floats(json_get(from, "margins"), to->margins, HEADS_STEPS) == HEADS_STEPS;
 }
 
 static bool prompt_read(const json *from, struct heads_prompt *to)
 {
-    to->count = ids(json_get(from, "tokens"), to->tokens, HEADS_TOKENS);
+    to->count = reference_ids(json_get(from, "tokens"), to->tokens, HEADS_TOKENS);
     const json *round = json_child(json_get(from, "rounds"));
     for (uint32_t i = 0; i < HEADS_ROUNDS; i++, round = json_next(round)) {
         if (!round || !guesses_read(round, &to->rounds[i]))

@@ -47,7 +47,7 @@ uint32_t reference_families(char names[REFERENCES_MAX][REFERENCE_NAME], uint32_t
     return kept;
 }
 
-static uint32_t floats(const json *list, float *to, uint32_t max)
+uint32_t reference_floats(const json *list, float *to, uint32_t max)
 {
     uint32_t count = 0;
     for (const json *value = json_child(list); value && count < max; value = json_next(value))
@@ -55,7 +55,7 @@ static uint32_t floats(const json *list, float *to, uint32_t max)
     return count;
 }
 
-static uint32_t ids(const json *list, int32_t *to, uint32_t max)
+uint32_t reference_ids(const json *list, int32_t *to, uint32_t max)
 {
     uint32_t count = 0;
     for (const json *value = json_child(list); value && count < max; value = json_next(value))
@@ -65,17 +65,17 @@ static uint32_t ids(const json *list, int32_t *to, uint32_t max)
 
 static void prompt_read(const json *from, struct reference_prompt *to)
 {
-    to->count = ids(json_get(from, "tokens"), to->tokens, REFERENCE_TOKENS);
-    (void)floats(json_get(from, "logprobs"), to->logprobs, REFERENCE_TOKENS);
+    to->count = reference_ids(json_get(from, "tokens"), to->tokens, REFERENCE_TOKENS);
+    (void)reference_floats(json_get(from, "logprobs"), to->logprobs, REFERENCE_TOKENS);
     const json *greedy = json_get(from, "greedy");
-    (void)ids(json_get(greedy, "tokens"), to->greedy, REFERENCE_GREEDY);
-    (void)floats(json_get(greedy, "logprobs"), to->greedy_logprobs, REFERENCE_GREEDY);
-    (void)floats(json_get(greedy, "margins"), to->margins, REFERENCE_GREEDY);
+    (void)reference_ids(json_get(greedy, "tokens"), to->greedy, REFERENCE_GREEDY);
+    (void)reference_floats(json_get(greedy, "logprobs"), to->greedy_logprobs, REFERENCE_GREEDY);
+    (void)reference_floats(json_get(greedy, "margins"), to->margins, REFERENCE_GREEDY);
     to->detailed = json_get(from, "hidden_last") != NULL;
-    (void)ids(json_get(from, "top_ids"), to->top_ids, REFERENCE_TOKENS);
-    (void)floats(json_get(from, "top_logprobs"), to->top_logprobs, REFERENCE_TOKENS);
-    to->hidden = floats(json_get(from, "hidden_last"), to->hidden_last, REFERENCE_HIDDEN);
-    (void)floats(json_get(from, "hidden_mean"), to->hidden_mean, REFERENCE_HIDDEN);
+    (void)reference_ids(json_get(from, "top_ids"), to->top_ids, REFERENCE_TOKENS);
+    (void)reference_floats(json_get(from, "top_logprobs"), to->top_logprobs, REFERENCE_TOKENS);
+    to->hidden = reference_floats(json_get(from, "hidden_last"), to->hidden_last, REFERENCE_HIDDEN);
+    (void)reference_floats(json_get(from, "hidden_mean"), to->hidden_mean, REFERENCE_HIDDEN);
 }
 
 /* Whether its config.json counts experts, under any of the names that families have for it. */

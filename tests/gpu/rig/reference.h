@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "protocol/base/json.h"
+
 #define REFERENCE_DATA "tests/model/data"
 #define REFERENCES_MAX 256 /* checkpoints */
 #define REFERENCE_NAME 64
@@ -42,4 +44,7 @@ struct reference {
 uint32_t reference_names(char names[REFERENCES_MAX][REFERENCE_NAME]);
 /* Of those the first `each` of each family, by what stands before the first "-". */
 uint32_t reference_families(char names[REFERENCES_MAX][REFERENCE_NAME], uint32_t each);
+/* Of a list of numbers the first `max`; how many there were of them. */
+uint32_t reference_floats(const json *list, float *to, uint32_t max);
+uint32_t reference_ids(const json *list, int32_t *to, uint32_t max);
 bool reference_read(const char *name, struct reference *ret);
