@@ -26,7 +26,7 @@
 #include "protocol/base/error.h"
 #include "protocol/base/sampler.h"
 
-#define GPU_ABI 14u
+#define GPU_ABI 15u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_STAGES_MAX 8                   /* of a pipeline */
@@ -542,8 +542,10 @@ struct gpu_api {
     void (*counters)(const struct gpu_engine *engine, uint32_t rank,
                      struct gpu_counters *ret_counters);
 
-    /* rank, blocks: waits for steps in flight, unless the device failed. Then streams and memory. */
-    void (*stop)(struct gpu_engine *engine, uint32_t rank);
+    /* rank, blocks: waits for steps in flight, unless the device failed. Then streams and memory.
+     * ERR_DEVICE: it had failed, or does now; it has stopped, and may hold memory until the process
+     * ends. */
+    int (*stop)(struct gpu_engine *engine, uint32_t rank, struct error *error);
 
     /* any, blocks, after every rank stopped. */
     void (*close)(struct gpu_engine *engine);

@@ -62,7 +62,7 @@ static void job_do(struct follower *follower, enum job job)
         break;
     case JOB_STOP:
         if (follower->started)
-            group->api->stop(group->engine, follower->rank);
+            follower->status = group->api->stop(group->engine, follower->rank, &follower->error);
         follower->started = false;
         break;
     case JOB_END:
@@ -189,28 +189,36 @@ int rank_group_start(struct rank_group *group, int wake_fd, bool threads, struct
     }
     int followed = settle(group, rc ? NULL : error);
     rc = rc ? rc : followed;
-    if (rc)
-        rank_group_stop(group);
+    struct error why;
+    if (rc && rank_group_stop(group, &why) && rc != -ERR_DEVICE) {
+        rc = -why.code; /* a refusal that left something behind is none */
+        *error = why;
+    }
     return rc;
 }
 
-void rank_group_stop(struct rank_group *group)
+int rank_group_stop(struct rank_group *group, struct error *error)
 {
+    int rc = 0;
     (void)settle(group, NULL);
     for (uint32_t i = 0; i + 1 < group->ranks; i++)
         give(&group->followers[i], JOB_STOP);
     if (group->leader_started)
-        group->api->stop(group->engine, RANK_GROUP_LEADER);
+        rc = group->api->stop(group->engine, RANK_GROUP_LEADER, error);
     group->leader_started = false;
-    (void)settle(group, NULL);
     for (uint32_t i = 0; i + 1 < group->ranks; i++) {
         struct follower *follower = &group->followers[i];
+        if (await(follower) && !rc) {
+            rc = follower->status;
+            *error = follower->error;
+        }
         if (!follower->has_thread)
             continue;
         give(follower, JOB_END);
         pthread_join(follower->thread, NULL);
         follower->has_thread = false;
     }
+    return rc;
 }
 
 /* On all ranks or on none. */

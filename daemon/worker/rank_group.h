@@ -28,8 +28,8 @@ void rank_group_free(struct rank_group *group);
 
 /* Blocks: starts all ranks at the same time. On failure all are stopped again. */
 int rank_group_start(struct rank_group *group, int wake_fd, bool threads, struct error *error);
-/* Blocks: ends all ranks and the threads. */
-void rank_group_stop(struct rank_group *group);
+/* Blocks: ends all ranks and the threads. As gpu_api.stop, of the first that fails. */
+int rank_group_stop(struct rank_group *group, struct error *error);
 
 /* As gpu_api.submit, for all ranks: ERR_DEVICE_MEMORY when one of them lacks memory, and then none
  * has enqueued anything; ERR_DEVICE when one has failed, also at a step before. */

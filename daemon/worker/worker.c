@@ -66,8 +66,9 @@ void worker_destroy(struct worker *worker)
         return;
     chunk_thread_free(worker->chunks);
     if (worker->engine != NULL) {
+        struct error ignored; /* nobody is left whom it could be told */
         if (worker->opened)
-            rank_group_stop(worker->group);
+            (void)rank_group_stop(worker->group, &ignored);
         worker->api->close(worker->engine);
     }
     rank_group_free(worker->group);

@@ -11,16 +11,21 @@ static void set_state(struct worker *worker, enum worker_state state)
     atomic_store_explicit(&worker->state, state, memory_order_release);
 }
 
-/* The device is lost: whatever is here ends with a status that is worth a retry. */
-static void fail(struct worker *worker, const struct error *error, time_us now_us)
+static void tell_lost(struct worker *worker, const struct error *error)
 {
     worker->failure = *error;
     worker->failure.code = ERR_DEVICE;
+    set_state(worker, WORKER_FAILED);
+    completion_control(worker->completions, COMPLETION_FAILED);
+}
+
+/* The device is lost: whatever is here ends with a status that is worth a retry. */
+static void fail(struct worker *worker, const struct error *error, time_us now_us)
+{
     worker->late_us = 0;
     atomic_store_explicit(&worker->busy_since_us, 0, memory_order_relaxed);
-    set_state(worker, WORKER_FAILED);
+    tell_lost(worker, error);
     sched_end_all(&worker->sched, FINISH_ERROR, &worker->failure, now_us);
-    completion_control(worker->completions, COMPLETION_FAILED);
 }
 
 /* Another model may have it without need. */
@@ -391,9 +396,12 @@ static void give_stats(struct worker *worker)
 
 static void stop(struct worker *worker, time_us now_us)
 {
+    struct error error = {.code = 0};
     sched_end_all(&worker->sched, FINISH_CANCELLED, NULL, now_us);
-    if (worker->opened)
-        rank_group_stop(worker->group);
+    /* A device that fails now, too: who falls asleep would leave it memory that nobody knows of. */
+    if (worker->opened && rank_group_stop(worker->group, &error) &&
+        worker_state(worker) != WORKER_FAILED)
+        tell_lost(worker, worker->lost.code ? &worker->lost : &error);
     worker->opened = false;
     atomic_store_explicit(&worker->busy_since_us, 0, memory_order_relaxed);
     fill_gauges(worker);

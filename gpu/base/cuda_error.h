@@ -13,6 +13,12 @@
  * a failure that was dealt with is not found again by the next launch. */
 int cuda_fail(cudaError_t status, const char *what, struct error *error);
 
+/* Closing goes on behind a call that failed; the first that did is told. */
+static inline int first_failure(int status, int next)
+{
+    return status ? status : next;
+}
+
 #define CUDA_TRY(call, error)                                                                      \
     do {                                                                                           \
         cudaError_t cuda_status = (call);                                                          \

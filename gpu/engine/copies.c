@@ -55,12 +55,8 @@ int copies_submit(struct rank *rank, const struct gpu_copies *copies, struct err
     if (rank->dead)
         return error_set(error, ERR_DEVICE, "the device failed before");
     int status = enqueue(rank, copies, error);
-    if (status) {
-        /* Some of them may run: nobody can say of which blocks. */
-        rank_die(rank);
-        error->code = ERR_DEVICE;
-        return -ERR_DEVICE;
-    }
+    if (status) /* some of them may run: nobody can say of which blocks */
+        return rank_lost(rank, error);
     _Atomic uint64_t *counter = &rank->counters.copied[copies->way];
     atomic_store_explicit(counter,
                           atomic_load_explicit(counter, memory_order_relaxed) + copies->count,

@@ -88,36 +88,41 @@ void cuda_graph_bound(const struct rank *rank, const struct cuda_graphs *graphs,
     *ret = batch;
 }
 
-/* What cannot be destroyed stays known: it is of a device that failed, and goes with the process. */
-static void graph_clear(struct cuda_graph *graph)
+static int graph_clear(struct cuda_graph *graph, struct error *error)
 {
-    if (graph->exec && cudaGraphExecDestroy(graph->exec) == cudaSuccess)
-        graph->exec = NULL;
-    if (graph->source && cudaGraphDestroy(graph->source) == cudaSuccess)
-        graph->source = NULL;
-    graph->expand = NULL;
-    graph->wanted = graph->refused = false;
+    if (graph->exec)
+        CUDA_TRY(cudaGraphExecDestroy(graph->exec), error);
+    graph->exec = NULL;
+    if (graph->source)
+        CUDA_TRY(cudaGraphDestroy(graph->source), error);
+    *graph = (struct cuda_graph){.exec = NULL};
+    return 0;
 }
 
-static void graphs_clear(struct cuda_graphs *graphs)
+static int graphs_clear(struct cuda_graphs *graphs, struct error *error)
 {
+    int status = 0;
     for (uint32_t i = 0; i < GRAPH_ROWS; i++) {
         for (uint32_t j = 0; j < GRAPH_CONTEXTS; j++) {
-            for (uint32_t kind = 0; kind < GRAPH_KINDS; kind++)
-                graph_clear(&graphs->table[i][j][kind]);
+            for (uint32_t kind = 0; kind < GRAPH_KINDS; kind++) {
+                struct cuda_graph *graph = &graphs->table[i][j][kind];
+                status = first_failure(status, graph_clear(graph, status ? NULL : error));
+            }
         }
     }
+    return status;
 }
 
 int cuda_graph_drop(struct rank *rank, struct cuda_graphs *graphs, struct error *error)
 {
-    graphs_clear(graphs);
-    if (!graphs->arena)
-        return 0;
-    int status = mem_arena_free(&rank->mem, graphs->arena, graphs->arena_bytes, error);
+    int status = graphs_clear(graphs, error);
+    if (!status && graphs->arena)
+        status = mem_arena_free(&rank->mem, graphs->arena, graphs->arena_bytes, error);
+    if (status)
+        return status;
     graphs->arena = NULL;
     graphs->arena_bytes = 0;
-    return status;
+    return 0;
 }
 
 /* Room for every bucket of this context. Graphs of the arena before are gone with it: a longer
@@ -217,7 +222,7 @@ void cuda_graph_capture(struct rank *rank, struct cuda_graphs *graphs,
     int status = graph_make(rank, graphs, key, launch, graph, &error);
     if (status) {
         /* The arena may have taken all graphs with it, this one's place included. */
-        graph_clear(graph);
+        (void)graph_clear(graph, NULL);
         graph->refused = true;
         engine_log(rank->engine, GPU_LOG_WARNING,
                    "a decode step of %u rows stays without a graph: %s", bucket_rows(key->rows),

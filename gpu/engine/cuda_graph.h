@@ -82,5 +82,6 @@ void cuda_graph_capture(struct rank *rank, struct cuda_graphs *graphs,
                         const struct cuda_graph_key *key, const struct launch *launch);
 
 /* Drops all graphs and the arena. Steps in flight end as they would: a graph that runs is freed
- * behind its end, the arena in stream order. */
+ * behind its end, the arena in stream order. One that cannot be destroyed stays as it is, and with
+ * it the arena, which it would be launched on. */
 int cuda_graph_drop(struct rank *rank, struct cuda_graphs *graphs, struct error *error);

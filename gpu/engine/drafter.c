@@ -86,18 +86,18 @@ int drafter_open(struct rank *rank, struct error *error)
     return status;
 }
 
-void drafter_close(struct rank *rank)
+int drafter_close(struct rank *rank, struct error *error)
 {
     struct drafter *drafter = &rank->drafter;
-    struct error ignored;
     if (!drafter_exists(drafter))
-        return;
+        return 0;
     program_close(&drafter->program);
     weights_close(&drafter->weights);
-    (void)cuda_graph_drop(rank, &drafter->graphs, &ignored);
+    int status = cuda_graph_drop(rank, &drafter->graphs, error);
     free(drafter->rows);
     drafter->rows = NULL;
     drafter->program.list = NULL;
+    return status;
 }
 
 /* The first reads what is unread and the token that is known, the others what was drawn last. */

@@ -55,7 +55,7 @@ static inline bool drafter_exists(const struct drafter *drafter)
 /* Nothing where the options name none. Weights first, the rest once all memory has its place. */
 int drafter_load(struct rank *rank, struct error *error);
 int drafter_open(struct rank *rank, struct error *error);
-void drafter_close(struct rank *rank);
+int drafter_close(struct rank *rank, struct error *error);
 
 /* Of the plan's rows those with more than j drafts; PACK_READING: of a head those that it reads. */
 void drafter_plan(const struct rank *rank, const struct gpu_plan *plan, uint32_t j,

@@ -118,7 +118,7 @@ void engine_log(const struct gpu_engine *engine, enum gpu_log_level level, const
 
 /* rank.c: as in gpu/gpu.h. */
 int rank_start(struct rank *rank, int wake_fd, struct error *error);
-void rank_stop(struct rank *rank);
+int rank_stop(struct rank *rank, struct error *error);
 enum gpu_progress rank_query(struct rank *rank, struct error *error);
 int rank_trim(struct rank *rank, struct error *error);
 int rank_adapter_load(struct rank *rank, const struct adapter *adapter, uint32_t number,
@@ -126,6 +126,8 @@ int rank_adapter_load(struct rank *rank, const struct adapter *adapter, uint32_t
 
 /* Says that the rank, and with it the engine, is of no use any more. */
 void rank_die(struct rank *rank);
+/* The same, and ERR_DEVICE, whatever the call said that failed. */
+int rank_lost(struct rank *rank, struct error *error);
 
 /* keep.c: as in gpu/gpu.h. */
 int engine_keep(struct gpu_engine *engine, struct error *error);

@@ -497,12 +497,12 @@ static void module_counters(const struct gpu_engine *engine, uint32_t number,
     };
 }
 
-static void module_stop(struct gpu_engine *engine, uint32_t rank)
+static int module_stop(struct gpu_engine *engine, uint32_t rank, struct error *error)
 {
     pthread_mutex_lock(&engine->loading);
     engine->stopping = true;
     pthread_mutex_unlock(&engine->loading);
-    rank_stop(rank_enter(engine, rank));
+    return rank_stop(rank_enter(engine, rank), error);
 }
 
 static void module_close(struct gpu_engine *engine)

@@ -183,6 +183,14 @@ void rank_die(struct rank *rank)
         pipeline_link_abort(&engine_rank(engine, i)->link);
 }
 
+int rank_lost(struct rank *rank, struct error *error)
+{
+    rank_die(rank);
+    if (error)
+        error->code = ERR_DEVICE;
+    return -ERR_DEVICE;
+}
+
 static void tell_how_sums_go(const struct rank *rank)
 {
     const struct p2p_group *office = &rank->comm.group->office;
@@ -197,26 +205,43 @@ static void tell_how_sums_go(const struct rank *rank)
                    office->apart[0], office->apart[1]);
 }
 
-static void rank_close(struct rank *rank)
+/* What steps left in the pools, in stream order. */
+static int pools_empty(struct rank *rank, struct error *error)
 {
-    for (uint32_t i = 0; i < GPU_GROUPS_MAX; i++)
-        slabs_close(&rank->slabs[i]);
+    int status = 0, next;
+    for (uint32_t i = 0; i < GPU_GROUPS_MAX; i++) {
+        next = slabs_close(&rank->slabs[i], status ? NULL : error);
+        status = first_failure(status, next);
+    }
+    next = state_seen_give(&rank->state, &rank->mem, status ? NULL : error);
+    status = first_failure(status, next);
+    next = state_kept_give(&rank->state, &rank->mem, status ? NULL : error);
+    status = first_failure(status, next);
+    next = cuda_graph_drop(rank, &rank->graphs, status ? NULL : error);
+    status = first_failure(status, next);
+    next = drafter_close(rank, status ? NULL : error);
+    return first_failure(status, next);
+}
+
+/* A device that does not take its memory back has failed: nobody may count on what it would hold
+ * beside the next engine. */
+static int rank_close(struct rank *rank, struct error *error)
+{
+    int status = pools_empty(rank, error), next = 0;
     free(rank->slots);
     rank->slots = NULL;
     program_close(&rank->program);
     weights_close(&rank->weights);
     adapter_weights_close(&rank->adapters);
-    struct error ignored;
-    (void)state_seen_give(&rank->state, &rank->mem, &ignored);
-    (void)state_kept_give(&rank->state, &rank->mem, &ignored);
-    (void)cuda_graph_drop(rank, &rank->graphs, &ignored);
-    drafter_close(rank);
-    if (!rank->dead)
-        (void)streams_synchronize(&rank->lane, &ignored); /* the frees are in the compute stream */
+    if (!rank->dead) /* the frees are in the compute stream */
+        next = streams_synchronize(&rank->lane, status ? NULL : error);
+    status = first_failure(status, next);
     comm_close(&rank->comm);
     pipeline_link_close(&rank->link);
-    mem_close(&rank->mem);
+    next = mem_close(&rank->mem, status ? NULL : error);
+    status = first_failure(status, next);
     streams_close(&rank->lane);
+    return status ? rank_lost(rank, error) : 0;
 }
 
 int rank_start(struct rank *rank, int wake_fd, struct error *error)
@@ -252,7 +277,13 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
     if (status == -ERR_DEVICE_MEMORY && rank->mem.own_limit)
         status = -(error->code = ERR_BAD_CONFIG); /* no restart helps */
     if (status) {
-        rank_close(rank);
+        /* Of a refusal that is no longer all there is to say. */
+        struct error why;
+        if (rank_close(rank, &why) && status != -ERR_DEVICE) {
+            status = -why.code;
+            if (error)
+                *error = why;
+        }
         return status;
     }
     /* A model that computes nothing has nothing to win by graphs. */
@@ -289,20 +320,26 @@ int rank_adapter_load(struct rank *rank, const struct adapter *adapter, uint32_t
                                          adapter, number, &like, error);
 }
 
-void rank_stop(struct rank *rank)
+/* A step that nobody wants, too. Of an engine with a dead rank the others may be waiting for it. */
+static int steps_end(struct rank *rank, struct error *error)
+{
+    if (rank->dead || atomic_load(&rank->engine->failed))
+        return error_set(error, ERR_DEVICE, "the device failed before");
+    int status = pipeline_link_drain(&rank->link, error);
+    return status ? status : streams_finish(&rank->lane, error);
+}
+
+int rank_stop(struct rank *rank, struct error *error)
 {
     if (!rank->started)
-        return;
-    struct error ignored;
+        return 0;
     step_release(rank);
-    /* Of an engine with a dead rank the others may be waiting for it. */
-    rank->dead = rank->dead || atomic_load(&rank->engine->failed);
-    if (!rank->dead && pipeline_link_drain(&rank->link, &ignored))
-        rank_die(rank);
-    if (!rank->dead && streams_finish(&rank->lane, &ignored)) /* a step that nobody wants, too */
-        rank_die(rank);
-    rank_close(rank);
+    int status = steps_end(rank, error);
+    if (status)
+        status = rank_lost(rank, error);
+    int closed = rank_close(rank, status ? NULL : error);
     rank->started = false;
+    return first_failure(status, closed);
 }
 
 enum gpu_progress rank_query(struct rank *rank, struct error *error)

@@ -175,12 +175,8 @@ int sampling_submit(struct rank *rank, const struct gpu_sampling *sampling, stru
     struct sampling_place *place = &ring->places[sampling->number % GPU_SAMPLINGS_MAX];
     place_write(rank, sampling, place);
     int status = enqueue(rank, place, error);
-    if (status) {
-        rank_die(rank);
-        if (error)
-            error->code = ERR_DEVICE;
-        return -ERR_DEVICE;
-    }
+    if (status)
+        return rank_lost(rank, error);
     ring->submitted = sampling->number;
     rank_count(&rank->counters.samplings, true);
     return 0;

@@ -99,7 +99,8 @@ int state_seen_give(struct state *state, struct mem *mem, struct error *error)
     if (!state->batch.seen)
         return 0;
     int status = mem_scratch_free(mem, state->batch.seen, state->seen_bytes, error);
-    state->batch.seen = NULL;
+    if (!status)
+        state->batch.seen = NULL;
     return status;
 }
 
@@ -119,6 +120,7 @@ int state_kept_give(struct state *state, struct mem *mem, struct error *error)
     if (!state->kept)
         return 0;
     int status = mem_scratch_free(mem, state->kept, state->kept_bytes, error);
-    state->kept = NULL;
+    if (!status)
+        state->kept = NULL;
     return status;
 }

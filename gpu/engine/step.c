@@ -405,19 +405,10 @@ int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *e
 void step_release(struct rank *rank)
 {
     struct rank_reserved *reserved = &rank->reserved;
-    struct error ignored;
-    if (reserved->scratch && !rank->dead)
-        (void)mem_scratch_free(&rank->mem, reserved->scratch, reserved->bytes, &ignored);
+    if (reserved->scratch && !rank->dead &&
+        mem_scratch_free(&rank->mem, reserved->scratch, reserved->bytes, NULL))
+        rank_die(rank);
     *reserved = (struct rank_reserved){0};
-}
-
-/* Whatever the call said that failed: the step cannot be tried again. */
-static int lost(struct rank *rank, struct error *error)
-{
-    rank_die(rank);
-    if (error)
-        error->code = ERR_DEVICE;
-    return -ERR_DEVICE;
 }
 
 int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error)
@@ -438,7 +429,7 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
     status = step_enqueue(&step, bytes, error);
     if (status) {
         /* Half a step is in the streams: nothing after it can be right. */
-        status = lost(rank, error);
+        status = rank_lost(rank, error);
         (void)memory_give(&step, NULL);
         return status;
     }
@@ -451,5 +442,5 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
         cuda_graph_capture(rank, &rank->graphs, &step.graph, &step.launch);
         nvtx_end();
     }
-    return mem_housekeep(&rank->mem, error) ? lost(rank, error) : 0;
+    return mem_housekeep(&rank->mem, error) ? rank_lost(rank, error) : 0;
 }

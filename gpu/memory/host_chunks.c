@@ -59,9 +59,10 @@ void host_chunks_drop(struct host_chunks *chunks, uint32_t chunk)
 {
     struct host_chunk *gone = &chunks->chunks[chunk];
     assert(chunk < chunks->count && gone->base);
-    host_pages_drop(gone->base, gone->bytes, true);
-    host_pages_return(gone->bytes);
-    atomic_fetch_sub_explicit(&chunks->bytes, gone->bytes, memory_order_relaxed);
+    if (host_pages_drop(gone->base, gone->bytes, true)) {
+        host_pages_return(gone->bytes);
+        atomic_fetch_sub_explicit(&chunks->bytes, gone->bytes, memory_order_relaxed);
+    }
     *gone = (struct host_chunk){.base = NULL};
 }
 

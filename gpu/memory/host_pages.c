@@ -77,9 +77,11 @@ int host_pages_make(uint64_t bytes, void **ret_base, struct error *error)
     return status;
 }
 
-void host_pages_drop(void *base, uint64_t bytes, bool pinned)
+bool host_pages_drop(void *base, uint64_t bytes, bool pinned)
 {
     /* Of a device that failed the pages stay the driver's until the process ends. */
-    if (!pinned || host_pages_unpin(base))
-        (void)munmap(base, bytes);
+    if (pinned && !host_pages_unpin(base))
+        return false;
+    (void)munmap(base, bytes);
+    return true;
 }

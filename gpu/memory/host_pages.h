@@ -23,7 +23,8 @@ uint64_t host_pages_reserved(void);
 
 /* Of what is reserved. ERR_NO_MEMORY where the system or the driver refuses. */
 int host_pages_make(uint64_t bytes, void **ret_base, struct error *error);
-void host_pages_drop(void *base, uint64_t bytes, bool pinned);
+/* False, as host_pages_unpin(): they are there still, and reserved. */
+bool host_pages_drop(void *base, uint64_t bytes, bool pinned);
 
 /* Pages that are kept while no device has them. ERR_NO_MEMORY where the driver registers no more. */
 int host_pages_pin(void *base, uint64_t bytes, struct error *error);

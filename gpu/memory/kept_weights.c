@@ -82,29 +82,36 @@ int kept_weights_copy(struct gpu_kept *kept, uint32_t number, uint32_t chunk, co
     return 0;
 }
 
-static void part_drop(struct gpu_kept *kept, struct kept_part *part)
+/* How much of it stays the driver's. */
+static uint64_t part_drop(struct gpu_kept *kept, struct kept_part *part)
 {
+    uint64_t stays = 0;
     for (uint32_t i = 0; i < part->count; i++) {
         const struct kept_chunk *chunk = &part->chunks[i];
         uint64_t bytes = chunk_size(kept, part, i);
         if (!chunk->base)
             continue;
-        host_pages_drop(chunk->base, bytes, chunk->pinned);
+        if (!host_pages_drop(chunk->base, bytes, chunk->pinned)) {
+            stays += bytes;
+            continue;
+        }
         atomic_fetch_sub_explicit(&kept->bytes, bytes, memory_order_relaxed);
         if (chunk->pinned)
             atomic_fetch_sub_explicit(&kept->pinned, bytes, memory_order_relaxed);
     }
     free(part->chunks);
     *part = (struct kept_part){.chunks = NULL};
+    return stays;
 }
 
 void kept_weights_drop(struct gpu_kept *kept)
 {
     if (atomic_load_explicit(&kept->pinned, memory_order_relaxed) > 0)
         (void)cudaSetDevice(kept->device); /* unregistering makes a context where there is none */
+    uint64_t stays = 0;
     for (uint32_t i = 0; i < GPU_DEVICES_MAX; i++)
-        part_drop(kept, &kept->parts[i]);
-    host_pages_return(kept->reserved);
+        stays += part_drop(kept, &kept->parts[i]);
+    host_pages_return(kept->reserved - stays);
     kept->reserved = 0;
     kept->whole = false;
     atomic_store(&kept->refused, false);

@@ -83,7 +83,7 @@ int mem_open(struct mem *mem, int device, cudaStream_t stream, const struct mem_
             status = cuda_fail(failed, "cudaEventCreateWithFlags", error);
     }
     if (status)
-        mem_close(mem);
+        (void)mem_close(mem, NULL);
     return status;
 }
 
@@ -119,24 +119,6 @@ static uint64_t claim(struct mem *mem, uint64_t growth)
     return atomic_fetch_add(process_of(mem), growth) + growth;
 }
 
-void mem_close(struct mem *mem)
-{
-    while (mem->fixed_count)
-        mem_fixed_free(mem, mem->fixed[0].base);
-    while (mem->pinned_count)
-        mem_pinned_free(mem, mem->pinned[0].base);
-    if (mem->scratch)
-        (void)cudaMemPoolDestroy(mem->scratch);
-    if (mem->kv)
-        (void)cudaMemPoolDestroy(mem->kv);
-    if (mem->given)
-        (void)cudaEventDestroy(mem->given);
-    mem->scratch = mem->kv = NULL;
-    mem->given = NULL;
-    number_set(&mem->numbers.kv_held, 0);
-    number_set(&mem->numbers.scratch_held, 0);
-    tell(mem);
-}
 
 /* Whether the limits leave room for `growth` more bytes from the device. */
 static int limits_check(struct mem *mem, uint64_t growth, struct error *error)
@@ -167,17 +149,12 @@ static int limits_check(struct mem *mem, uint64_t growth, struct error *error)
     return 0;
 }
 
-static bool range_take(struct mem_range *ranges, uint32_t *count, const void *base,
-                       uint64_t *ret_bytes)
+static struct mem_range *range_find(struct mem_range *ranges, uint32_t count, const void *base)
 {
-    for (uint32_t i = 0; i < *count; i++) {
-        if (ranges[i].base != base)
-            continue;
-        *ret_bytes = ranges[i].bytes;
-        ranges[i] = ranges[--*count];
-        return true;
-    }
-    return false;
+    uint32_t i = 0;
+    while (i < count && ranges[i].base != base)
+        i++;
+    return i < count ? &ranges[i] : NULL;
 }
 
 int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
@@ -233,25 +210,29 @@ void mem_settle(struct mem *mem)
     mem->settled = true;
 }
 
-void mem_fixed_free(struct mem *mem, void *base)
+int mem_fixed_free(struct mem *mem, void *base, struct error *error)
 {
-    uint64_t bytes = 0;
-    if (!range_take(mem->fixed, &mem->fixed_count, base, &bytes))
-        return;
+    struct mem_range *range = range_find(mem->fixed, mem->fixed_count, base);
+    if (!range)
+        return 0;
     /* Waits for the device: staging before the first step, the rest after the last one. */
-    (void)cudaFree(base);
-    number_subtract(&mem->numbers.fixed, bytes);
+    CUDA_TRY(cudaFree(base), error);
+    number_subtract(&mem->numbers.fixed, range->bytes);
+    *range = mem->fixed[--mem->fixed_count];
     tell(mem);
+    return 0;
 }
 
-void mem_pinned_free(struct mem *mem, void *base)
+int mem_pinned_free(struct mem *mem, void *base, struct error *error)
 {
-    uint64_t bytes = 0;
-    if (!range_take(mem->pinned, &mem->pinned_count, base, &bytes))
-        return;
+    struct mem_range *range = range_find(mem->pinned, mem->pinned_count, base);
+    if (!range)
+        return 0;
     /* Waits for the device, as cudaFree() does, and at the same times. */
-    (void)cudaFreeHost(base);
-    number_subtract(&mem->numbers.pinned, bytes);
+    CUDA_TRY(cudaFreeHost(base), error);
+    number_subtract(&mem->numbers.pinned, range->bytes);
+    *range = mem->pinned[--mem->pinned_count];
+    return 0;
 }
 
 static int held_ask(cudaMemPool_t pool, _Atomic uint64_t *at, struct error *error)
@@ -260,6 +241,48 @@ static int held_ask(cudaMemPool_t pool, _Atomic uint64_t *at, struct error *erro
     CUDA_TRY(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved), error);
     number_set(at, reserved);
     return 0;
+}
+
+/* A pool of which something is in use goes with the process: what is in it would be lost without a
+ * word. What it holds unused goes back all the same. */
+static int pool_close(cudaMemPool_t *pool, const _Atomic uint64_t *used_at,
+                      _Atomic uint64_t *held_at, struct error *error)
+{
+    if (!*pool)
+        return 0;
+    if (number(used_at)) {
+        if (cudaMemPoolTrimTo(*pool, 0) == cudaSuccess)
+            (void)held_ask(*pool, held_at, NULL);
+        return error_set(error, ERR_DEVICE, "%" PRIu64 " bytes of a pool were not freed",
+                         number(used_at));
+    }
+    CUDA_TRY(cudaMemPoolDestroy(*pool), error);
+    *pool = NULL;
+    number_set(held_at, 0);
+    return 0;
+}
+
+int mem_close(struct mem *mem, struct error *error)
+{
+    struct mem_numbers *numbers = &mem->numbers;
+    int status = 0, next;
+    for (uint32_t i = mem->fixed_count; i > 0; i--) { /* what cannot be freed stays in its place */
+        next = mem_fixed_free(mem, mem->fixed[i - 1].base, status ? NULL : error);
+        status = first_failure(status, next);
+    }
+    for (uint32_t i = mem->pinned_count; i > 0; i--) {
+        next = mem_pinned_free(mem, mem->pinned[i - 1].base, status ? NULL : error);
+        status = first_failure(status, next);
+    }
+    next = pool_close(&mem->scratch, &numbers->scratch_used, &numbers->scratch_held,
+                      status ? NULL : error);
+    status = first_failure(status, next);
+    next = pool_close(&mem->kv, &numbers->kv_used, &numbers->kv_held, status ? NULL : error);
+    if (mem->given)
+        (void)cudaEventDestroy(mem->given);
+    mem->given = NULL;
+    tell(mem);
+    return first_failure(status, next);
 }
 
 /* Before memory is asked for once more: what the pools hold unused goes back, which neither blocks
@@ -301,14 +324,13 @@ static int take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used_at,
             return status;
         grows = true;
     }
-    int status = grows ? held_ask(pool, held_at, error) : 0;
-    if (status) {
-        (void)cudaFreeAsync(base, mem->stream);
-        return status;
-    }
     number_add(used_at, bytes);
-    *ret = base;
-    return 0;
+    int status = grows ? held_ask(pool, held_at, error) : 0;
+    if (!status)
+        *ret = base;
+    else if (cudaFreeAsync(base, mem->stream) == cudaSuccess)
+        number_subtract(used_at, bytes); /* else it is nobody's, and mem_close() tells */
+    return status;
 }
 
 static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used_at,

@@ -63,8 +63,9 @@ struct mem {
 /* Of the current device; `stream` is its compute stream. On failure nothing is left behind. */
 int mem_open(struct mem *mem, int device, cudaStream_t stream, const struct mem_limits *limits,
              struct error *error);
-/* Every pool allocation was freed before, unless the device failed. */
-void mem_close(struct mem *mem);
+/* Every pool allocation was freed before, unless the device failed. ERR_DEVICE or what a call said:
+ * something could not be freed. It is the process's until that ends, and counts as held. */
+int mem_close(struct mem *mem, struct error *error);
 
 /* Fixed and pinned memory is zeroed nowhere. mem_settle says that set-up is over: what is allocated
  * later is counted. */
@@ -72,9 +73,10 @@ int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
 int mem_pinned(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
 void mem_settle(struct mem *mem);
 bool mem_is_pinned(const struct mem *mem, const void *at, uint64_t bytes);
-/* Frees one fixed or pinned allocation early: staging that only loading needs. */
-void mem_fixed_free(struct mem *mem, void *base);
-void mem_pinned_free(struct mem *mem, void *base);
+/* Frees one fixed or pinned allocation early: staging that only loading needs. Where that fails it
+ * stays known: mem_close() tries again, and tells. */
+int mem_fixed_free(struct mem *mem, void *base, struct error *error);
+int mem_pinned_free(struct mem *mem, void *base, struct error *error);
 
 /* ERR_DEVICE_MEMORY where the device or a limit refuses; the pools are as they were then. */
 int mem_scratch(struct mem *mem, uint64_t bytes, void **ret, struct error *error);

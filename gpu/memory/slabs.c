@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu/base/cuda_error.h"
+
 int slabs_open(struct slabs *table, struct mem *mem, const struct gpu_group *group,
                struct error *error)
 {
@@ -23,15 +25,16 @@ int slabs_open(struct slabs *table, struct mem *mem, const struct gpu_group *gro
     return 0;
 }
 
-void slabs_close(struct slabs *table)
+int slabs_close(struct slabs *table, struct error *error)
 {
-    struct error ignored;
+    int status = 0;
     for (uint32_t i = 0; table->base && i < table->slabs_max; i++) {
         if (table->base[i])
-            (void)slabs_shrink(table, i, &ignored);
+            status = first_failure(status, slabs_shrink(table, i, status ? NULL : error));
     }
     free(table->base);
     table->base = NULL;
+    return status;
 }
 
 int slabs_grow(struct slabs *table, uint32_t *ret_slab, struct error *error)

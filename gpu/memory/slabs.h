@@ -24,8 +24,8 @@ struct slabs {
 
 int slabs_open(struct slabs *table, struct mem *mem, const struct gpu_group *group,
                struct error *error);
-/* Frees all slabs, unless the device failed. */
-void slabs_close(struct slabs *table);
+/* Frees all slabs. One that cannot be freed stays in use, and its pool with it. */
+int slabs_close(struct slabs *table, struct error *error);
 
 int slabs_grow(struct slabs *table, uint32_t *ret_slab, struct error *error);
 int slabs_shrink(struct slabs *table, uint32_t slab, struct error *error);

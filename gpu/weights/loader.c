@@ -206,9 +206,9 @@ static void staging_close(struct staging *staging, const struct loader *loader)
     (void)cudaStreamSynchronize(loader->lane->bulk_in);
     (void)cudaStreamSynchronize(loader->lane->compute);
     if (staging->device && !loader->staging)
-        mem_fixed_free(loader->mem, staging->device);
+        (void)mem_fixed_free(loader->mem, staging->device, NULL);
     if (staging->pinned && !loader->staging)
-        mem_pinned_free(loader->mem, staging->pinned);
+        (void)mem_pinned_free(loader->mem, staging->pinned, NULL);
     for (int i = 0; i < PLACES; i++) {
         if (staging->copied[i])
             (void)cudaEventDestroy(staging->copied[i]);

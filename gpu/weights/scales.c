@@ -415,6 +415,6 @@ int scales_load(const struct loader *loader, uint32_t **orders, struct error *er
             status = weight_load(&to, (weight_id)i, &orders[i]);
     }
     if (to.pinned)
-        mem_pinned_free(loader->mem, to.pinned);
+        (void)mem_pinned_free(loader->mem, to.pinned, NULL);
     return status;
 }

@@ -296,7 +296,7 @@ int main(int argument_count, char **arguments)
         }
         run(&shape);
     }
-    gpu->stop(engine, 0);
+    (void)gpu->stop(engine, 0, NULL);
     gpu->close(engine);
     return 0;
 }

@@ -17,6 +17,7 @@ import typing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REPLICA, SERVER, HTTP = "daemon/test_replica", "daemon/test_server", "http/test_http"
+GROUP, STOP = "daemon/test_group", ("gpu/test_gpu", "stop")
 CACHE, TIER = (REPLICA, "sched, prefix cache"), (REPLICA, "sched, host tier")
 TIMING, NAMES = (HTTP, "timing"), (SERVER, "prefix cache")
 SLEEP = ("sim/test_sim", "--model tests/model/data/llama-default-bf16 --beside "
@@ -116,10 +117,29 @@ MUTATIONS = [
              [("    if (status)\n        kept_weights_drop(kept);\n    else\n        kept->whole = true;\n",
                "    kept->whole = true;\n")], [SLEEP]),
     Mutation("host memory that was kept is lost", "gpu/memory/kept_weights.c",
-             [("    host_pages_return(kept->reserved);\n", "")], [SLEEP]),
+             [("    host_pages_return(kept->reserved - stays);\n", "    (void)stays;\n")], [SLEEP]),
     Mutation("host memory is counted by half", "gpu/engine/keep.c",
              [("kept_weights_reserve(engine->kept, bytes, error)",
                "kept_weights_reserve(engine->kept, bytes / 2, error)")], [SLEEP]),
+    Mutation("a pool goes under what was not freed", "gpu/memory/pools.c",
+             [("    if (number(used_at)) {\n        if (cuda", "    if (false) {\n        if (cuda")], [STOP]),
+    Mutation("memory that was not freed counts as free", "gpu/memory/pools.c",
+             [("    CUDA_TRY(cudaFree(base), error);\n", "    (void)error;\n    (void)cudaFree(base);\n")], [STOP]),
+    Mutation("an arena goes under a graph that stays", "gpu/engine/cuda_graph.c",
+             [("int status = graphs_clear(graphs, error);", "int status = 0 * graphs_clear(graphs, error);")], [STOP]),
+    Mutation("a rank stops well, whatever was not freed", "gpu/engine/rank.c",
+             [("    return status ? rank_lost(rank, error) : 0;\n}\n\nint rank_start",
+               "    return 0;\n}\n\nint rank_start")], [STOP, (GROUP, "group")]),
+    Mutation("a follower that does not stop well goes unseen", "daemon/worker/rank_group.c",
+             [("            rc = follower->status;\n            *error", "            *error")], [(GROUP, "group")]),
+    Mutation("a device that fails while a worker stops goes unseen", "daemon/worker/worker_turn.c",
+             [("        tell_lost(worker, worker->lost.code ? &worker->lost : &error);\n", "        (void)error;\n")],
+             [(REPLICA, "worker")]),
+    Mutation("host memory that the driver keeps is promised to others", "gpu/memory/host_chunks.c",
+             [("    if (host_pages_drop(gone->base, gone->bytes, true)) {",
+               "    if (host_pages_drop(gone->base, gone->bytes, true) || true) {")], [("gpu/test_gpu", "copies")]),
+    Mutation("weights' pages that the driver keeps are promised to others", "gpu/memory/kept_weights.c",
+             [("kept->reserved - stays", "kept->reserved - 0 * stays")], [("gpu/test_gpu_model", "keep")]),
 ]
 
 

@@ -10,6 +10,7 @@ int main(void)
     srunner_add_suite(runner, wait_suite());
     srunner_add_suite(runner, graph_suite());
     srunner_add_suite(runner, start_suite());
+    srunner_add_suite(runner, stop_suite());
     srunner_add_suite(runner, load_suite());
     srunner_add_suite(runner, copies_suite());
     return runner_run(runner);

@@ -27,6 +27,7 @@ Suite *ranks_suite(void);
 Suite *reference_suite(void);
 Suite *several_suite(void);
 Suite *start_suite(void);
+Suite *stop_suite(void);
 Suite *synthetic_format_suite(void); /* synthetic_test.c */
 Suite *wait_suite(void);
 Suite *whole_suite(void);

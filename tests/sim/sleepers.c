@@ -274,7 +274,7 @@ static bool starts(struct scene *scene, struct need *need, uint64_t bytes)
     need->fixed = emu_live().device_bytes;
     need->kv = (kv / POOL_GRANULE + 1) * POOL_GRANULE;
     if (good)
-        gpu_module.stop(engine, 0);
+        (void)gpu_module.stop(engine, 0, NULL);
     gpu_module.close(engine);
     close(wake_fd);
     return good;

@@ -172,12 +172,13 @@ static int fake_trim(struct gpu_engine *engine, struct error *error)
     return 0;
 }
 
-static void fake_stop(struct gpu_engine *engine, uint32_t rank)
+static int fake_stop(struct gpu_engine *engine, uint32_t rank, struct error *error)
 {
     (void)rank;
     while (fake_run(engine))
         continue;
     engine->wake_fd = -1;
+    return engine->knobs.keeps_memory ? error_set(error, ERR_DEVICE, "memory was not freed") : 0;
 }
 
 const struct gpu_api fake_api = {.abi = GPU_ABI,

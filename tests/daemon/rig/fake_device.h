@@ -40,6 +40,7 @@ struct fake_knobs {
     uint32_t slabs_max;       /* fewer than the model says: other tenants hold the rest */
     uint64_t fail_step;       /* submit of this step reports a dead device; 0 = none */
     bool dead;                /* the device died: query says so, nothing completes */
+    bool keeps_memory;        /* it stops, and does not take back all that it gave */
     uint32_t words;           /* only so many tokens are said, so that texts repeat; 0 = all */
     uint32_t eos_every;       /* one in so many tokens ends a sequence; 0 = none */
     uint64_t step_ns;         /* per token, and 10 times that per step */

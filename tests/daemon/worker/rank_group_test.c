@@ -48,7 +48,7 @@ static void engine_open(const char *name, int layout)
 /* Of an engine that failed a host function may write to the descriptor still. */
 static void engine_leave(void)
 {
-    rank_group_stop(group);
+    (void)rank_group_stop(group, &error);
     rank_group_free(group);
     gpu_module.close(engine);
 }
@@ -224,6 +224,31 @@ START_TEST(a_rank_that_is_lost_ends_the_others)
 }
 END_TEST
 
+/* Whichever rank it is whose memory is not taken back. */
+START_TEST(a_rank_that_does_not_stop_well_is_told_of_all)
+{
+    static struct gpu_engine *lost[64]; /* never freed: a host function may be running */
+    uint64_t calls = 0;
+    engine_open("synthetic:tiny", _i);
+    ck_assert_int_eq(rank_group_start(group, wake_fd, true, &error), 0);
+    calls = emu_calls(EMU_cudaFree);
+    ck_assert_int_eq(rank_group_stop(group, &error), 0);
+    calls = emu_calls(EMU_cudaFree) - calls;
+    engine_close();
+    nothing_is_left();
+    ck_assert_uint_lt(2 * calls, sizeof lost / sizeof lost[0]);
+    for (uint64_t nth = 1; nth <= calls; nth++) {
+        engine_open("synthetic:tiny", _i);
+        lost[2 * nth + (uint64_t)_i - 2] = engine;
+        ck_assert_int_eq(rank_group_start(group, wake_fd, true, &error), 0);
+        emu_fault_set(EMU_cudaFree, nth, cudaErrorInvalidValue);
+        ck_assert_int_eq(rank_group_stop(group, &error), -ERR_DEVICE);
+        ck_assert_uint_gt(emu_live().device_bytes, 0);
+        engine_leave();
+    }
+}
+END_TEST
+
 Suite *rank_group_suite(void)
 {
     Suite *suite = suite_create("group");
@@ -234,6 +259,7 @@ Suite *rank_group_suite(void)
     tcase_add_loop_test(tcase, devices_that_cannot_reach_each_other_are_named, 0, 2);
     tcase_add_loop_test(tcase, a_step_for_which_one_rank_lacks_memory_is_made_by_none, 0, 2);
     tcase_add_loop_test(tcase, a_rank_that_is_lost_ends_the_others, 0, 12);
+    tcase_add_loop_test(tcase, a_rank_that_does_not_stop_well_is_told_of_all, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -423,6 +423,26 @@ START_TEST(stopping_ends_what_is_left)
 }
 END_TEST
 
+/* Who stops it to let its model sleep would take the memory for free. */
+START_TEST(a_device_that_fails_while_it_stops_is_told)
+{
+    open_worker(false);
+    worker_open(worker);
+    send(10, 50);
+    turn();
+    fake_knobs(engine)->keeps_memory = true;
+    worker_stop(worker);
+    ck_assert(!turn());
+    ck_assert(told & COMPLETION_STOPPED);
+    ck_assert(told & COMPLETION_FAILED);
+    ck_assert_int_eq(worker_state(worker), WORKER_FAILED);
+    ck_assert_int_eq(worker_failure(worker)->code, ERR_DEVICE);
+    ck_assert_str_eq(worker_failure(worker)->text, "memory was not freed");
+    ck_assert_int_eq(seqs[0]->finish, FINISH_CANCELLED);
+    close_worker();
+}
+END_TEST
+
 /* ---- with its thread --------------------------------------------------------------------------
  */
 
@@ -485,6 +505,7 @@ Suite *worker_suite(void)
     tcase_add_test(turns, a_model_that_does_not_load_is_told);
     tcase_add_test(turns, figures_are_copied_when_asked_for);
     tcase_add_test(turns, stopping_ends_what_is_left);
+    tcase_add_test(turns, a_device_that_fails_while_it_stops_is_told);
     tcase_set_timeout(threads, 60);
     tcase_add_loop_test(threads, the_thread_serves_loop_and_device, 0, 2);
     suite_add_tcase(suite, turns);

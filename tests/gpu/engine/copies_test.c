@@ -6,6 +6,7 @@
 #include "gpu/emu/emu.h"
 #include "gpu/engine/engine.h"
 #include "gpu/kernels/step/null_rule.h"
+#include "gpu/memory/host_pages.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tests/gpu/rig/rig.h"
 
@@ -50,7 +51,7 @@ static void rig_open(uint64_t seed)
 
 static void rig_close(void)
 {
-    gpu_module.stop(rig.engine, 0);
+    (void)gpu_module.stop(rig.engine, 0, NULL);
     gpu_module.close(rig.engine);
     close(rig.wake_fd);
     struct emu_live live = emu_live();
@@ -296,6 +297,25 @@ START_TEST(host_memory_that_is_refused_is_as_if_it_had_not_been_asked_for)
 }
 END_TEST
 
+/* What the driver does not let go of is held, and may not be promised to another. */
+START_TEST(host_memory_that_the_driver_keeps_stays_counted)
+{
+    struct gpu_memory memory;
+    const uint64_t reserved = host_pages_reserved();
+    rig_open(1);
+    ck_assert_int_eq(gpu_module.chunk_make(rig.engine, 0, 1, &rig.error), 0);
+    const struct host_chunk chunk = rig.engine->chunks.chunks[1];
+    emu_fault_set(EMU_cudaHostUnregister, 1, cudaErrorInvalidValue);
+    gpu_module.chunk_drop(rig.engine, 1);
+    gpu_module.memory(rig.engine, 0, &memory);
+    ck_assert_uint_eq(memory.host_blocks, chunk.bytes);
+    ck_assert_uint_eq(host_pages_reserved(), reserved + chunk.bytes);
+    ck_assert(host_pages_drop(chunk.base, chunk.bytes, true));
+    host_pages_return(chunk.bytes);
+    rig_close();
+}
+END_TEST
+
 /* The slab is there, and no memory for what copies wait for: it goes back, and its number is the next
  * one's. */
 START_TEST(a_slab_that_copies_cannot_wait_for_is_refused_whole)
@@ -325,7 +345,7 @@ START_TEST(a_copy_that_fails_is_the_end_of_the_engine)
     ck_assert_int_eq(rig.error.code, ERR_DEVICE);
     ck_assert_uint_eq(gpu_module.copied(rig.engine, 0, GPU_TO_HOST), 0);
     ck_assert_int_eq(copy(GPU_TO_HOST, 0, 0, 1), -ERR_DEVICE); /* and nothing is tried any more */
-    gpu_module.stop(rig.engine, 0);
+    (void)gpu_module.stop(rig.engine, 0, NULL);
     gpu_module.close(rig.engine);
     close(rig.wake_fd);
 }
@@ -359,6 +379,7 @@ Suite *copies_suite(void)
     tcase_add_loop_test(tcase, a_wait_of_a_copy_left_out_is_seen, 0, 2);
     tcase_add_loop_test(tcase, copies_both_ways_beside_each_other_end_well, 0, 20);
     tcase_add_test(tcase, host_memory_that_is_refused_is_as_if_it_had_not_been_asked_for);
+    tcase_add_test(tcase, host_memory_that_the_driver_keeps_stays_counted);
     tcase_add_test(tcase, a_slab_that_copies_cannot_wait_for_is_refused_whole);
     tcase_add_loop_test(tcase, a_copy_that_fails_is_the_end_of_the_engine, 0, 3);
     tcase_add_test(tcase, host_memory_for_less_than_a_block_is_refused_by_name);

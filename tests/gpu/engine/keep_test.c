@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu/memory/host_pages.h"
 #include "protocol/base/mix.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tests/gpu/rig/engine_client.h"
@@ -276,6 +277,29 @@ START_TEST(pages_that_are_not_registered_again_leave_the_files)
 }
 END_TEST
 
+/* Of what is dropped, a chunk that the driver does not let go of. */
+START_TEST(pages_that_the_driver_keeps_stay_counted)
+{
+    const uint64_t before = host_pages_reserved();
+    setup(0, 0);
+    wake();
+    keep();
+    const struct kept_chunk first = kept->parts[0].chunks[0];
+    sleep_now();
+    emu_fault_set(EMU_cudaHostUnregister, 1, cudaErrorInvalidValue);
+    kept_weights_drop(kept);
+    kept_are(CHUNK, 0);
+    ck_assert_uint_eq(host_pages_reserved(), before + CHUNK);
+    wake();
+    keep(); /* and it is filled anew beside that */
+    kept_are(all_bytes() + CHUNK, 0);
+    sleep_now();
+    ck_assert(host_pages_drop(first.base, CHUNK, true));
+    host_pages_return(CHUNK);
+    end();
+}
+END_TEST
+
 /* ---- the limit ---------------------------------------------------------------------------------
  */
 
@@ -373,7 +397,7 @@ START_TEST(an_engine_that_ends_meanwhile_ends_it)
     for (int i = 0; i < _i % 4; i++)
         same(0);
     for (uint32_t rank = 0; rank < talk.ranks; rank++)
-        gpu_module.stop(talk.engine, rank);
+        (void)gpu_module.stop(talk.engine, rank, NULL);
     pthread_join(thread, NULL);
     ck_assert(status == 0 || status == -ERR_DRAINING);
     ck_assert(kept->whole == (status == 0));
@@ -485,6 +509,7 @@ Suite *keep_suite(void)
     tcase_add_loop_test(tcase, with_the_device_given_back_they_are_mapped_and_come_back, 0,
                         LAYOUTS);
     tcase_add_test(tcase, pages_that_are_not_registered_again_leave_the_files);
+    tcase_add_test(tcase, pages_that_the_driver_keeps_stay_counted);
     tcase_add_test(tcase, one_limit_holds_for_weights_and_for_blocks);
     tcase_add_loop_test(tcase, of_two_that_fill_at_once_one_has_the_room, 0, 8);
     tcase_add_loop_test(tcase, an_engine_that_ends_meanwhile_ends_it, 0, 8);

@@ -166,7 +166,7 @@ static void rank_load(const struct weights_source *source, bool adjacent)
     ck_assert_int_eq(streams_synchronize(&lane, &error), 0);
     rank_check(&weights, source->list, source->rank, adjacent);
     weights_close(&weights);
-    mem_close(&mem);
+    ck_assert_int_eq(mem_close(&mem, NULL), 0);
     streams_close(&lane);
     close(fd);
 }

@@ -146,7 +146,7 @@ START_TEST(slabs_go_back_to_the_device_beside_steps)
     ck_assert_uint_eq(emu_calls(EMU_cudaStreamSynchronize), waits);
     for (uint32_t i = 0; i < 2; i++)
         ck_assert_int_eq(gpu_module.kv_shrink(drive.engine, 0, i, NULL), 0);
-    gpu_module.stop(drive.engine, 0);
+    ck_assert_int_eq(gpu_module.stop(drive.engine, 0, NULL), 0);
     gpu_module.close(drive.engine);
     close(wake);
 }
@@ -179,7 +179,7 @@ START_TEST(a_slab_takes_unused_scratch_but_for_a_rest)
     ck_assert_int_eq(mem_scratch_free(mem, pieces[0], SLAB_BYTES, NULL), 0);
     for (uint32_t i = 0; i < 3; i++)
         ck_assert_int_eq(gpu_module.kv_shrink(drive.engine, 0, i, NULL), 0);
-    gpu_module.stop(drive.engine, 0);
+    ck_assert_int_eq(gpu_module.stop(drive.engine, 0, NULL), 0);
     gpu_module.close(drive.engine);
 }
 END_TEST
@@ -208,7 +208,7 @@ START_TEST(what_a_pool_holds_is_asked_for_again_under_a_reserve)
     emu_fault_set(EMU_cudaMemPoolTrimTo, 1, cudaErrorUnknown);
     ck_assert_int_eq(mem_scratch(mem, SLAB_BYTES, &pieces[0], &error), -ERR_DEVICE);
     ck_assert_int_eq(error.code, ERR_DEVICE);
-    gpu_module.stop(drive.engine, 0);
+    ck_assert_int_eq(gpu_module.stop(drive.engine, 0, NULL), 0);
     gpu_module.close(drive.engine);
 }
 END_TEST
@@ -222,7 +222,7 @@ START_TEST(null_at_the_default_options_needs_little_memory)
     ck_assert_int_eq(gpu_module.start(drive.engine, 0, 0, NULL), 0);
     ck_assert_uint_lt(memory().weights + memory().pinned, 16u << 20);
     ck_assert_uint_eq(drive.model.context_max, 8192);
-    gpu_module.stop(drive.engine, 0);
+    ck_assert_int_eq(gpu_module.stop(drive.engine, 0, NULL), 0);
     gpu_module.close(drive.engine);
 }
 END_TEST
@@ -259,7 +259,7 @@ START_TEST(memory_limits_hold)
     ck_assert_uint_ge(now.device_free, 240u << 20);
     for (uint32_t i = 0; i < slabs; i++)
         ck_assert_int_eq(gpu_module.kv_shrink(drive.engine, 0, i, &error), 0);
-    gpu_module.stop(drive.engine, 0);
+    ck_assert_int_eq(gpu_module.stop(drive.engine, 0, NULL), 0);
     gpu_module.close(drive.engine);
 }
 END_TEST
@@ -284,8 +284,8 @@ START_TEST(engines_of_one_device_share_its_limit)
     ck_assert(!mems[1].own_limit); /* not for ever: the other may go */
     ck_assert_int_eq(mem_scratch(&mems[1], 6u << 20, &second, &error), -ERR_DEVICE_MEMORY);
     ck_assert_int_eq(mem_fixed(&mems[1], 4u << 20, &second, &error), 0);
-    mem_fixed_free(&mems[1], second);
-    mem_fixed_free(&mems[0], first);
+    ck_assert_int_eq(mem_fixed_free(&mems[1], second, &error), 0);
+    ck_assert_int_eq(mem_fixed_free(&mems[0], first, &error), 0);
     ck_assert_int_eq(mem_slab(&mems[1], 6u << 20, &second, &error), 0);
     ck_assert_int_eq(mem_fixed(&mems[0], 6u << 20, &first, &error), -ERR_DEVICE_MEMORY);
     ck_assert_int_eq(mem_slab_free(&mems[1], second, 6u << 20, &error), 0);
@@ -294,9 +294,9 @@ START_TEST(engines_of_one_device_share_its_limit)
     ck_assert_int_eq(mem_fixed(&mems[0], 10u << 20, &first, &error), 0);
     ck_assert_int_eq(mem_fixed(&mems[0], 1, &second, &error), -ERR_DEVICE_MEMORY);
     ck_assert(mems[0].own_limit);
-    mem_close(&mems[0]);
+    ck_assert_int_eq(mem_close(&mems[0], NULL), 0);
     ck_assert_int_eq(mem_fixed(&mems[1], 10u << 20, &second, &error), 0);
-    mem_close(&mems[1]);
+    ck_assert_int_eq(mem_close(&mems[1], NULL), 0);
     for (int i = 0; i < 2; i++)
         streams_close(&lanes[i]);
     close(fd);

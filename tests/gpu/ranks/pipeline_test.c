@@ -262,7 +262,7 @@ static void way_close(void)
     for (int i = 0; i < WAY_STAGES; i++) {
         cudaSetDevice(i);
         pipeline_link_close(&way.relays[i]);
-        mem_close(&way.mems[i]);
+        ck_assert_int_eq(mem_close(&way.mems[i], NULL), 0);
         cudaStreamDestroy(way.compute[i]);
     }
     cudaStreamDestroy(way.out);

@@ -65,7 +65,7 @@ void drive_close(struct drive *drive)
 {
     struct error ignored;
     bool failed = gpu_module.query(drive->engine, 0, &ignored) == GPU_FAILED;
-    gpu_module.stop(drive->engine, 0);
+    (void)gpu_module.stop(drive->engine, 0, NULL);
     gpu_module.close(drive->engine);
     if (!failed) /* else a host function may be writing to it still */
         close(drive->wake_fd);

@@ -40,7 +40,7 @@ int engine_client_start(struct engine_client *talk)
 void engine_client_close(struct engine_client *talk)
 {
     for (uint32_t rank = 0; rank < talk->ranks; rank++)
-        gpu_module.stop(talk->engine, rank);
+        (void)gpu_module.stop(talk->engine, rank, NULL);
     bool failed = atomic_load(&talk->engine->failed);
     gpu_module.close(talk->engine);
     if (!failed) /* else a host function may write to it still */

@@ -220,7 +220,8 @@ int flow_run(const struct flow_options *options, const struct reference *referen
         status = steps_run(&flow, error);
     if (options->before_stop)
         options->before_stop(flow.engine);
-    rank_group_stop(flow.group);
+    struct error ignored; /* what was wrong before is told */
+    (void)rank_group_stop(flow.group, &ignored);
     rank_group_free(flow.group);
     gpu_module.close(flow.engine);
     if (status != -ERR_DEVICE) /* else a host function may write to it still */
