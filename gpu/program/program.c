@@ -42,6 +42,7 @@ static bool scaled_known(const struct program *program, const struct program_sca
     for (uint32_t i = 0; i < program->scaled_count; i++) {
         const struct weight *at = &program->scaled[i].weight;
         if (program->scaled[i].top == scaled->top && program->scaled[i].spread == scaled->spread &&
+            program->scaled[i].own == scaled->own &&
             at->n == weight->n && at->k == weight->k && at->format == weight->format &&
             !at->order == !weight->order && at->input.rounding == weight->input.rounding &&
             at->input.group == weight->input.group)
@@ -55,6 +56,7 @@ static int scaled_add(struct program *program, const struct op *op, struct error
     struct program_scaled scaled = {.weight = program->weights->at[op->weight]};
     if (op->kind == OP_EXPERTS) {
         scaled.top = op->experts.top;
+        scaled.own = op->experts.own;
         scaled.spread = op->experts.spread;
     }
     if (scaled.top && !experts_takes(&scaled.weight))

@@ -28,6 +28,7 @@
 struct program_scaled {
     struct weight weight;
     uint32_t top; /* of experts: that a row goes through; 0: it is none of theirs */
+    uint32_t own; /* how many of them are here */
     bool spread;
 };
 

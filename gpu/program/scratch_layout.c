@@ -55,7 +55,8 @@ static uint64_t product_bytes(const struct program *program, uint32_t rows)
     for (uint32_t i = 0; i < program->scaled_count; i++) {
         const struct program_scaled *of = &program->scaled[i];
         uint64_t bytes =
-            of->top ? experts_scratch_bytes(&of->weight, rows, of->top, of->spread, program->dtype)
+            of->top ? experts_scratch_bytes(&of->weight, of->own, rows, of->top, of->spread,
+                                            program->dtype)
                     : matmul_scratch_bytes(&of->weight, rows);
         most = bytes > most ? bytes : most;
     }

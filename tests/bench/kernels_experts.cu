@@ -69,7 +69,8 @@ static size_t scratch_most(const layer &l)
     for (const kind &of : kinds)
         for (bool up : {true, false}) {
             struct weight w = weight_make(l, of, up);
-            most = std::max(most, experts_scratch_bytes(&w, ROWS_MAX, l.of.top, up, half_t));
+            most = std::max(most, experts_scratch_bytes(&w, l.of.experts, ROWS_MAX, l.of.top,
+                                                        up, half_t));
         }
     return most;
 }

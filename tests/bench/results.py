@@ -89,8 +89,7 @@ def page(found):
     lines = ["# Results", "",
              "Made by `tests/bench/results.py` of the last runs' records (`records/`; how they come about: `record.py`), not to be",
              "changed by hand. **Bold**: short of what was asked. Limits are those of the same GPU in the same run. What was tried",
-             "and lost: [EXPERIMENTS.md](EXPERIMENTS.md). Times on shared CPUs are noise: there, ratios of one run count.",
-             "8B, 1B, 70B: `synthetic:llama-3.1-8b`, `-3.2-1b`, `-3.1-70b`; tok/s are output tokens, of prefill those read.",
+             "and lost: [EXPERIMENTS.md](EXPERIMENTS.md). Times on shared CPUs are noise: there, ratios of one run count. 8B, 1B, 70B: `synthetic:llama-3.1-8b`, `-3.2-1b`, `-3.1-70b`; tok/s are output tokens, of prefill those read.",
              "", "| run | what | figure | asked | limit |", "| --- | --- | --- | --- | --- |"]
     for name in names:
         rows = found[name]["rows"]

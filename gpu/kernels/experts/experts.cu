@@ -2,8 +2,8 @@
  * warp an output of one, the expert out of the row's routes; of more a warp an output and
  * EXPERTS_ROWS pairs of one expert at a time, so that weights are read once for as many; which
  * pairs, segments say. Both sum in one order. Pairs of 16 bits are, few of them, experts_few.cu's,
- * and more the tensor cores' (experts_tiles.cu); weights in 8 and 4 bits go ways of their own
- * (experts_packed.cu). */
+ * and more the tensor cores' (experts_tiles.cu, of many on sm_90 experts_wgmma.cu); weights in 8
+ * and 4 bits go ways of their own (experts_packed.cu). */
 #include "gpu/kernels/common/whole.h"
 #include "gpu/kernels/experts/experts_few.cuh"
 #include "gpu/kernels/experts/experts_packed.cuh"
@@ -116,6 +116,10 @@ cudaError_t op_experts(const struct experts_args *args, cudaStream_t stream)
         return bf16::experts_few(args, stream);
     if (few && f16::experts_few_can(args))
         return f16::experts_few(args, stream);
+    if (!args->invariant && bf16::experts_wgmma_can(args))
+        return bf16::experts_wgmma(args, {0, args->own.count}, stream);
+    if (!args->invariant && f16::experts_wgmma_can(args))
+        return f16::experts_wgmma(args, {0, args->own.count}, stream);
     if (!args->invariant && bf16::experts_tiles_can(args))
         return bf16::experts_tiles(args, stream);
     if (!args->invariant && f16::experts_tiles_can(args))

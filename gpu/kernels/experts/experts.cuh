@@ -5,8 +5,14 @@
 #include "gpu/kernels/common/device.cuh"
 #include "gpu/kernels/experts/experts.h"
 
-/* Of the namespace's dtype: many pairs, by tensor cores. */
+/* Of the namespace's dtype: many pairs, by tensor cores, and on sm_90 so many that wgmma pays, those
+ * of a slice of the experts that are here: numbered from the first of them on, w.data the slice's.
+ */
+#define EXPERTS_WIDE_LEAST 64 /* an expert's pairs, if all have as many */
 #define EXPERTS_OF_HALF                                                                            \
+    bool experts_wgmma_can(const struct experts_args *args);                                       \
+    cudaError_t experts_wgmma(const struct experts_args *args, struct expert_range slice,          \
+                              cudaStream_t stream);                                                \
     bool experts_tiles_can(const struct experts_args *args);                                       \
     cudaError_t experts_tiles(const struct experts_args *args, cudaStream_t stream);
 namespace bf16

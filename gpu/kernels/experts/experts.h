@@ -46,9 +46,9 @@ static inline bool experts_can(const struct experts_args *args)
 
 /* Whether the device multiplies by such a matrix. */
 OP_C bool experts_takes(const struct weight *w);
-/* What products of up to so many rows, each through `top` experts, want as scratch; `spread` and
- * `dtype` as above. 0 on the CPU device. */
-OP_C size_t experts_scratch_bytes(const struct weight *w, uint32_t rows, uint32_t top, bool spread,
-                                  enum dtype dtype);
+/* What products of up to so many rows, each through `top` experts, want as scratch, where `own` are
+ * here; `spread` and `dtype` as above. 0 on the CPU device. */
+OP_C size_t experts_scratch_bytes(const struct weight *w, uint32_t own, uint32_t rows, uint32_t top,
+                                  bool spread, enum dtype dtype);
 
 OP_C cudaError_t op_experts(const struct experts_args *args, cudaStream_t stream);

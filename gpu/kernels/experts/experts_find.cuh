@@ -7,15 +7,16 @@ struct tile {
     uint32_t expert, first, count; /* of the segments' pairs */
 };
 
-/* A warp; false: there are fewer tiles. */
+/* A warp; of some of the experts that are here. False: there are fewer tiles. */
 template <int ROWS>
-__device__ __forceinline__ bool tile_find(const struct experts_args &a, uint32_t number, tile &ret)
+__device__ __forceinline__ bool tile_find(const struct experts_args &a,
+                                          const struct expert_range &of, uint32_t number, tile &ret)
 {
-    uint32_t lane = threadIdx.x % WARP, own = a.own.count, before = 0;
-    for (uint32_t base = 0; base < own; base += WARP) {
+    uint32_t lane = threadIdx.x % WARP, end_expert = of.first + of.count, before = 0;
+    for (uint32_t base = of.first; base < end_expert; base += WARP) {
         uint32_t expert = base + lane;
-        uint32_t first = expert < own ? a.segments[expert] : 0;
-        uint32_t count = expert < own ? a.segments[expert + 1] - first : 0;
+        uint32_t first = expert < end_expert ? a.segments[expert] : 0;
+        uint32_t count = expert < end_expert ? a.segments[expert + 1] - first : 0;
         uint32_t tiles = (count + ROWS - 1) / ROWS, end = tiles;
 #pragma unroll
         for (int step = 1; step < WARP; step *= 2) {
@@ -45,7 +46,7 @@ __device__ __forceinline__ bool tile_begin(const struct experts_args &a, tile &r
     __shared__ bool is_there;
     if (threadIdx.x < WARP) {
         tile at = {};
-        bool there = tile_find<ROWS>(a, blockIdx.x, at);
+        bool there = tile_find<ROWS>(a, {0, a.own.count}, blockIdx.x, at);
         if (threadIdx.x == 0) {
             found = at;
             is_there = there;

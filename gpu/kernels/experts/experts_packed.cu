@@ -1,7 +1,7 @@
 /* Which way products with experts in 8 and 4 bits go, what their inputs become before, and the way
  * of any shape: a warp an output of a pair, in float32. Few pairs are experts_packed_few.cu's,
  * which prepares inputs by itself, many the tensor cores' (experts_e4m3.cu where inputs are
- * rounded, experts_packed_tiles.cu). */
+ * rounded, experts_widened.cu of e2m1, experts_packed_tiles.cu). */
 #include "gpu/kernels/experts/experts_packed.cuh"
 
 #define PACKED_WARPS 8
@@ -51,10 +51,12 @@ static struct packed_room room_cut(const struct weight *w, uint32_t rows, uint32
     return room;
 }
 
-size_t experts_scratch_bytes(const struct weight *w, uint32_t rows, uint32_t top, bool spread,
-                             enum dtype dtype)
+size_t experts_scratch_bytes(const struct weight *w, uint32_t own, uint32_t rows, uint32_t top,
+                             bool spread, enum dtype dtype)
 {
-    return room_cut(w, rows, top, spread, dtype, NULL).total;
+    size_t widened = experts_widened_bytes(w, own, (uint64_t)rows * top, dtype);
+    size_t prepared = room_cut(w, rows, top, spread, dtype, NULL).total;
+    return widened > prepared ? widened : prepared;
 }
 
 /* The number of x that stands at column k. */
@@ -238,6 +240,8 @@ cudaError_t experts_packed(const struct experts_args *args, cudaStream_t stream)
     p.each = each_of(&args->w);
     if (pairs == 0)
         return cudaSuccess;
+    if (experts_widened_can(args))
+        return experts_widened(args, stream);
     if (bf16::experts_e2m1_can(args))
         return bf16::experts_e2m1(args, stream);
     bool units = packed_whole_units(&p), few = units && experts_packed_few_can(args);

@@ -38,6 +38,12 @@ cudaError_t experts_packed(const struct experts_args *args, cudaStream_t stream)
 /* Inputs are bytes of e4m3. */
 bool experts_e4m3_can(const struct experts_args *args);
 cudaError_t experts_e4m3(const struct experts_packed *packed, cudaStream_t stream);
+/* So many pairs that it pays to make numbers of 16 bits of e2m1 before, and the scratch that they
+ * have then; 0: it does not. */
+bool experts_widened_can(const struct experts_args *args);
+cudaError_t experts_widened(const struct experts_args *args, cudaStream_t stream);
+size_t experts_widened_bytes(const struct weight *w, uint32_t own, uint64_t pairs,
+                             enum dtype dtype);
 /* Of whole units, inputs as they come. */
 bool experts_packed_few_can(const struct experts_args *args);
 cudaError_t experts_packed_few(const struct experts_args *args, cudaStream_t stream);

@@ -567,10 +567,10 @@ bool experts_takes(const struct weight *w)
     return true;
 }
 
-size_t experts_scratch_bytes(const struct weight *w, uint32_t rows, uint32_t top, bool spread,
-                             enum dtype dtype)
+size_t experts_scratch_bytes(const struct weight *w, uint32_t own, uint32_t rows, uint32_t top,
+                             bool spread, enum dtype dtype)
 {
-    (void)w, (void)rows, (void)top, (void)spread, (void)dtype;
+    (void)w, (void)own, (void)rows, (void)top, (void)spread, (void)dtype;
     return 0;
 }
 
