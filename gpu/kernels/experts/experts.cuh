@@ -5,8 +5,8 @@
 #include "gpu/kernels/common/device.cuh"
 #include "gpu/kernels/experts/experts.h"
 
-/* Of the namespace's dtype: many pairs, by tensor cores, and on sm_90 so many that wgmma pays, those
- * of a slice of the experts that are here: numbered from the first of them on, w.data the slice's.
+/* Of the namespace's dtype: many pairs, by tensor cores. On sm_90 so many that wgmma pays, those of
+ * a slice of the experts that are here: numbered from the first of them on; w.data is the slice's.
  */
 #define EXPERTS_WIDE_LEAST 64 /* an expert's pairs, if all have as many */
 #define EXPERTS_OF_HALF                                                                            \

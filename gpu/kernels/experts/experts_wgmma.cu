@@ -263,7 +263,8 @@ bool experts_wgmma_can(const struct experts_args *args)
     uint64_t rows = (uint64_t)args->own.count * args->w.n;
     return device_props()->major == 9 && tensor_map_can() && args->dtype == DTYPE_HALF &&
            args->w.format == FORMAT_HALF &&
-           pairs > EXPERTS_WIDE_LEAST * (uint64_t)args->own.count && args->w.k > 0 && args->w.k % 8 == 0 && args->x_stride % 8 == 0 &&
+           pairs > EXPERTS_WIDE_LEAST * (uint64_t)args->own.count && args->w.k > 0 &&
+           args->w.k % 8 == 0 && args->x_stride % 8 == 0 &&
            args->y_stride % 8 == 0 && experts_outputs(args) % 8 == 0 && rows <= INT32_MAX &&
            reinterpret_cast<uintptr_t>(args->x) % 16 == 0 &&
            reinterpret_cast<uintptr_t>(args->w.data) % 16 == 0 &&
