@@ -89,6 +89,8 @@ struct replica_api {
      * And to another model's, which gives back what it can do without. */
     bool (*lacks)(struct replica *replica);
     void (*yield)(struct replica *replica);
+    /* Its model makes way: where it starves, what is there comes back and is not ended. */
+    void (*hand_back)(struct replica *replica);
     /* Any thread, blocks: as gpu_api.adapter_load. */
     int (*adapter_load)(struct replica *replica, uint32_t number, const struct gpu_adapter *adapter,
                         struct error *error);

@@ -2,8 +2,10 @@
  *
  * It has one owner at a time. The loop makes it, keeps it while it waits, and hands it to a
  * replica's worker by pushing it into the worker's mailbox; the worker hands it back by pushing it
- * into the completion queue with COMPLETION_ENDED. What the other side may read meanwhile is said
- * per field. Mailbox links are embedded, so handing over, cancelling and completing cannot fail.
+ * into the completion queue with COMPLETION_ENDED: it has ended, or, where its model makes way and
+ * it got no memory (handed_back), waits once more, with what it has so far. What the other side may
+ * read meanwhile is said per field. Mailbox links are embedded, so handing over, cancelling and
+ * completing cannot fail.
  */
 #pragma once
 
@@ -132,6 +134,7 @@ struct seq {
     struct prefix_key *out_keys; /* names of the blocks behind; the worker's */
 
     /* Set by the worker before it pushes the sequence with COMPLETION_ENDED. */
+    bool handed_back; /* it has not ended, and nothing of it is here any more; finish is nothing */
     enum finish finish;
     struct error *failure; /* loop's memory, filled by the worker when finish is FINISH_ERROR */
     struct seq_stamps stamps;
@@ -158,6 +161,7 @@ struct seq {
     uint32_t sent_count; /* of out_count: already encoded into the connection's output */
     void *out;           /* what all out_ pointers and `failure` point into; owned */
     bool cancel_sent;
+    bool again;    /* it was handed back: what it was counted for when it was sent first is */
     bool released; /* told, or nobody is there to tell */
     bool refused;  /* its prompt was not taken: it ends as it enters, with `failure` */
     struct replica *replica;

@@ -32,6 +32,8 @@ struct seq_mask {
     struct constraint_held *held; /* a reference */
     struct machine_state *place;  /* in it; NULL: at its beginning, which nothing has read yet */
     int32_t token;                /* ASKED: to move on by first; -1: none */
+    const int32_t *told;          /* at its beginning, to move on by before all: what the output */
+    uint32_t told_count;          /* had when its sequence was handed back; set before the first */
     uint32_t tokens;              /* moved on by so far */
     bool forces;                  /* worker: tokens may be forced; set before the first is asked */
     bool forced_end;              /* READY: the last of the forced ends the output */

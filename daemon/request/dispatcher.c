@@ -10,6 +10,8 @@
 static uint64_t result_bytes(const struct seq *seq)
 {
     const struct request *request = seq->request;
+    if (seq->again)
+        return 0;
     if (!request->together)
         return seq_result_bytes(seq, request->model ? request->model->info.hidden : 0);
     return request->result_bytes ? 0 : request->answer_bytes;

@@ -161,11 +161,27 @@ static bool is_repaid(const struct server *server, const struct model_sleep *sle
                       (other->sleep.state != MODEL_ASLEEP || !wants_waking(other)));
 }
 
+static bool can_leave(const struct server *server, const struct served_model *model)
+{
+    return !model->sleep.lasting && !model_reload_holds(server, model);
+}
+
+/* It takes turns with another, which is at something. */
+static bool waits_for_turn(const struct server *server, const struct model_sleep *sleep)
+{
+    if (!sleep->beside)
+        return false;
+    const struct served_model *other = &server->models[sleep->beside - 1];
+    if (other->sleep.state == MODEL_AWAKE)
+        return !is_idle(other) && can_leave(server, other);
+    return other->sleep.state != MODEL_ASLEEP;
+}
+
 /* Not while another is about to make room, or it would take back what it gave. */
 static bool may_try(const struct server *server, const struct served_model *model)
 {
-    if (!is_repaid(server, &model->sleep) || server->phase == SERVER_LOADING ||
-        server->phase == SERVER_FAILED)
+    if (!is_repaid(server, &model->sleep) || waits_for_turn(server, &model->sleep) ||
+        server->phase == SERVER_LOADING || server->phase == SERVER_FAILED)
         return false;
     return !lacks_memory(&model->sleep) || !one_leaves(server, model);
 }
@@ -192,7 +208,7 @@ static bool is_refused_for_good(const struct server *server, const struct served
 static void wake(struct server *server, struct served_model *model)
 {
     begin_way(server, model, MODEL_WAKING);
-    model->sleep.gave = 0;
+    model->sleep.gave = model->sleep.beside = 0;
     log_line(LOG_NOTICE, "model", "%s wakes: %" PRIu64 " sequences wait", model->info.id,
              model->waiting.count);
     server->sleep_api->wake(server->sleep_context, model->number);
@@ -250,20 +266,53 @@ static void tend_starved(const struct server *server, struct served_model *model
         sleep->starved_us = now_us;
 }
 
-/* For one that starves nobody leaves who does as well; and one that is busy later than one that is
- * idle, since what it runs may end and do. */
-static bool may_leave(const struct served_model *leaver, const struct served_model *model,
-                      time_us now_us)
+static bool woke_before(const struct served_model *a, const struct served_model *b)
 {
-    const time_us since_us = model->sleep.starved_us;
-    if (!since_us)
-        return true;
-    return !leaver->sleep.starved_us &&
-           now_us >= since_us + (is_idle(leaver) ? MODEL_STARVE_US : MODEL_STARVE_BUSY_US);
+    return a->sleep.since_us != b->sleep.since_us ? a->sleep.since_us < b->sleep.since_us
+                                                  : a->number < b->number;
 }
 
-/* Who has stayed, idle ones before busy ones, and of those who was used the longest ago, or is
- * awake for the longest. */
+static bool wants_turn(const struct served_model *model)
+{
+    return model->sleep.state == MODEL_ASLEEP && model->sleep.beside;
+}
+
+/* For one whose turn it is, the other. For one that starves of those who do as well only such as
+ * woke after it, if it can do the same for them; and one that is busy later than one that is idle,
+ * since what it runs may end and do. */
+static bool may_leave(const struct server *server, const struct served_model *leaver,
+                      const struct served_model *model, time_us now_us)
+{
+    const time_us since_us = model->sleep.starved_us;
+    if (wants_turn(model))
+        return leaver->number + 1 == model->sleep.beside;
+    if (!since_us)
+        return true;
+    if (leaver->sleep.starved_us && !(woke_before(model, leaver) && can_leave(server, model)))
+        return false;
+    return now_us >= since_us + (is_idle(leaver) ? MODEL_STARVE_US : MODEL_STARVE_BUSY_US);
+}
+
+/* Idle ones before busy ones, and of those who was used the longest ago; then those that starve,
+ * who woke last first; then who is awake for the longest. */
+static bool leaves_before(const struct served_model *a, const struct served_model *b)
+{
+    if (is_idle(a) != is_idle(b))
+        return is_idle(a);
+    if (is_idle(a))
+        return a->sleep.used_us < b->sleep.used_us;
+    if (!a->sleep.starved_us != !b->sleep.starved_us)
+        return a->sleep.starved_us;
+    return a->sleep.starved_us ? woke_before(b, a) : a->sleep.since_us < b->sleep.since_us;
+}
+
+static time_us stays_until(const struct server *server, const struct model_sleep *sleep)
+{
+    time_us from_us = sleep->turn_us > sleep->since_us ? sleep->turn_us : sleep->since_us;
+    return from_us + server->options->model_stay;
+}
+
+/* Of those who have stayed. */
 static struct served_model *find_leaver(struct server *server, const struct served_model *model,
                                         time_us now_us)
 {
@@ -271,32 +320,66 @@ static struct served_model *find_leaver(struct server *server, const struct serv
     for (uint32_t i = 0; i < server->model_count; i++) {
         struct served_model *other = &server->models[i];
         const struct model_sleep *sleep = &other->sleep;
-        if (other == model || sleep->state != MODEL_AWAKE || sleep->lasting ||
-            model_reload_holds(server, other) ||
-            now_us < sleep->since_us + server->options->model_stay || !share_device(model, other) ||
-            !may_leave(other, model, now_us))
+        if (other == model || sleep->state != MODEL_AWAKE || !can_leave(server, other) ||
+            now_us < stays_until(server, sleep) || !share_device(model, other) ||
+            !may_leave(server, other, model, now_us))
             continue;
-        bool idle = is_idle(other);
-        if (!best || (idle && !is_idle(best)) ||
-            (idle == is_idle(best) && (idle ? sleep->used_us < best->sleep.used_us
-                                            : sleep->since_us < best->sleep.since_us)))
+        if (!best || leaves_before(other, best))
             best = other;
     }
     return best;
 }
 
-static void make_way(struct server *server, const struct served_model *model, time_us now_us)
+static void rest(struct served_model *leaver, const struct served_model *model)
+{
+    struct model_sleep *sleep = &leaver->sleep;
+    sleep->state = MODEL_RESTING;
+    sleep->hands_back = sleep->starved_us && model->sleep.starved_us;
+    if (sleep->hands_back || wants_turn(model))
+        sleep->beside = model->number + 1;
+    log_line(LOG_NOTICE, "model", "%s rests: %s needs its memory%s", leaver->info.id,
+             model->info.id, sleep->hands_back ? ", and neither gets on beside the other" : "");
+}
+
+static void make_way(struct server *server, struct served_model *model, time_us now_us)
 {
     struct served_model *leaver =
         one_leaves(server, model) ? NULL : find_leaver(server, model, now_us);
-    if (leaver)
-        leaver->sleep.gave = model->number + 1;
-    if (leaver && is_idle(leaver)) {
+    if (!leaver)
+        return;
+    leaver->sleep.gave = model->number + 1;
+    if (wants_turn(model))
+        model->sleep.gave = 0; /* it has its turn */
+    if (is_idle(leaver))
         fall(server, leaver, "another needs its memory");
-    } else if (leaver) {
-        leaver->sleep.state = MODEL_RESTING;
-        log_line(LOG_NOTICE, "model", "%s rests: %s needs its memory", leaver->info.id,
-                 model->info.id);
+    else
+        rest(leaver, model);
+}
+
+/* It drains, for one that is to wake, and starves beside a third: what it has would not end. */
+static void see_who_starves(struct server *server, struct served_model *model, time_us now_us)
+{
+    struct model_sleep *sleep = &model->sleep;
+    if (!sleep->starved_us || now_us < sleep->starved_us + MODEL_STARVE_BUSY_US)
+        return;
+    for (uint32_t i = 0; i < server->model_count && !sleep->hands_back; i++) {
+        const struct served_model *other = &server->models[i];
+        sleep->hands_back = other != model && other->sleep.starved_us && share_device(model, other);
+        if (sleep->hands_back)
+            sleep->beside = i + 1;
+    }
+}
+
+static void tend_resting(struct server *server, struct served_model *model, time_us now_us)
+{
+    if (model->running == 0) {
+        fall(server, model, "another needs its memory");
+        return;
+    }
+    see_who_starves(server, model, now_us);
+    for (uint32_t i = 0; model->sleep.hands_back && i < model->replica_count; i++) {
+        model->replicas[i]->api->hand_back(model->replicas[i]);
+        model->replicas[i]->mailed = true;
     }
 }
 
@@ -332,15 +415,16 @@ void model_sleep_turn(struct server *server, time_us now_us)
         tend_starved(server, model, now_us);
         if (sleep->state == MODEL_AWAKE)
             tend_awake(server, model, now_us);
-        else if (sleep->state == MODEL_RESTING && model->running == 0)
-            fall(server, model, "another needs its memory");
+        else if (sleep->state == MODEL_RESTING)
+            tend_resting(server, model, now_us);
         else if (sleep->state == MODEL_ASLEEP)
             tend_asleep(server, model, now_us);
         else if (is_on_its_way(sleep))
             tend_way(model, now_us);
-        if (sleep->state == MODEL_ASLEEP && lacks_memory(sleep) && wants_waking(model))
+        if (sleep->state == MODEL_ASLEEP && (lacks_memory(sleep) || sleep->beside) &&
+            wants_waking(model))
             make_way(server, model, now_us);
-        if (sleep->starved_us && server->phase != SERVER_LOADING)
+        if (sleep->starved_us && !sleep->hands_back && server->phase != SERVER_LOADING)
             make_way(server, model, now_us);
     }
 }
@@ -356,7 +440,7 @@ static void stay_due(const struct server *server, const struct served_model *mod
 {
     for (uint32_t i = 0; i < server->model_count; i++) {
         const struct served_model *other = &server->models[i];
-        time_us at_us = other->sleep.since_us + server->options->model_stay;
+        time_us at_us = stays_until(server, &other->sleep);
         if (other != model && other->sleep.state == MODEL_AWAKE && at_us > server->turn_us)
             earlier(due_us, at_us);
     }
@@ -378,7 +462,7 @@ time_us model_sleep_due(const struct server *server)
         if (may_try(server, model))
             earlier(&due_us,
                     sleep->retry_us > server->turn_us ? sleep->retry_us : server->turn_us + 1);
-        if (lacks_memory(sleep))
+        if (lacks_memory(sleep) || sleep->beside)
             stay_due(server, model, &due_us);
     }
     return due_us;
@@ -418,8 +502,9 @@ void model_wake_ask(struct server *server, struct served_model *model, time_us n
 void model_slept(struct server *server, uint32_t number, time_us now_us)
 {
     struct served_model *model = &server->models[number];
-    (void)now_us;
     end_way(model, MODEL_ASLEEP);
+    if (model->sleep.beside)
+        server->models[model->sleep.beside - 1].sleep.turn_us = now_us;
     model->sleep.sleeps_total++;
     log_line(LOG_NOTICE, "model", "%s is asleep", model->info.id);
     for (uint32_t i = 0; i < server->model_count; i++) /* there is memory now */

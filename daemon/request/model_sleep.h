@@ -23,6 +23,13 @@
  * One that is awake and starves, since not one of its sequences gets KV (others gave back what they
  * had cached), has another make way likewise, which does not wake before it has some.
  *
+ * Where several starve beside each other the one that woke last makes way, of those that woke
+ * together the one named last: what it has comes back from its replicas, and waits with what it has
+ * so far. From then on these two take turns, as two that do not fit beside each other: it is not
+ * tried to wake before the other is asleep or has nothing to do, and the other drains for it after
+ * its stay. So of those that starve the one that is awake the longest always gets on, and what is
+ * too long for the device alone fails as ever.
+ *
  * Who wakes or falls asleep may take long, but not without progress: after MODEL_STALL_US of that
  * the daemon is stuck, as by a step that does not end.
  *
@@ -57,11 +64,14 @@ struct model_sleep {
     bool lasting;         /* adapters that were loaded would be lost: it never sleeps */
     time_us after_us;     /* sleep-after; 0: only when asked, or for another */
     time_us used_us;      /* when something of it last waited or ran */
-    time_us since_us;     /* it is awake */
+    time_us since_us;     /* it is awake, */
+    time_us turn_us;      /* and one that starved beside it sleeps; 0: none did */
     time_us refused_us;   /* since when its waking was refused; 0: it was not */
     time_us retry_us;     /* not tried again before */
     uint32_t tries;       /* that were refused */
     uint32_t gave;        /* the number and 1 of the model that it made way for; 0: none */
+    uint32_t beside;      /* likewise, and it takes turns with that */
+    bool hands_back;      /* it rests, and what starves there need not end */
     struct error refusal; /* the last one's reason */
     bool failing;         /* its last waking was refused */
     time_us starved_us;   /* since when it starves; 0: it does not */

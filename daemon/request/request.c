@@ -1,6 +1,7 @@
 #include "daemon/request/request.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,7 +178,8 @@ void request_free(struct request *request)
 void seq_state_set(struct seq *seq, enum seq_state state)
 {
     assert((seq->state == SEQ_WAITING && (state == SEQ_SENT || state == SEQ_ENDED)) ||
-           (seq->state == SEQ_SENT && (state == SEQ_RUNNING || state == SEQ_ENDED)) ||
+           (seq->state == SEQ_SENT &&
+            (state == SEQ_WAITING || state == SEQ_RUNNING || state == SEQ_ENDED)) ||
            (seq->state == SEQ_RUNNING && state == SEQ_ENDED));
     seq->state = state;
 }
@@ -263,6 +265,8 @@ uint64_t seq_result_bytes(const struct seq *seq, uint32_t hidden)
 int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)
 {
     struct result_room room = result_room(seq, hidden);
+    if (seq->out) /* what it has stays; its mask went with the worker */
+        return seq->constraint ? seq_mask_make(seq->constraint, &seq->mask, error) : 0;
     unsigned char *out = malloc(room_size(&room));
     if (!out)
         return error_set(error, ERR_NO_MEMORY, "no memory for the results of a sequence");
@@ -288,6 +292,18 @@ int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)
     if (room.tensors > 0)
         job_place_outputs(seq->job, out);
     return 0;
+}
+
+void seq_renew(struct seq *seq)
+{
+    seq->handed_back = false;
+    seq->again = true;
+    seq->owed = seq->low = seq->top = false;
+    (seq - seq->result)->homes = 0;
+    seq->stamps.ended_us = 0;
+    atomic_store_explicit(&seq->out_flags, 0, memory_order_relaxed);
+    const size_t worker = offsetof(struct seq, run_link);
+    memset((char *)seq + worker, 0, sizeof(*seq) - worker);
 }
 
 void seq_free_room(struct seq *seq)

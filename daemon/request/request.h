@@ -124,8 +124,10 @@ void request_free(struct request *request);
 void seq_state_set(struct seq *seq, enum seq_state state);
 /* Bytes of that memory, at most. hidden: floats of an embedding row. */
 uint64_t seq_result_bytes(const struct seq *seq, uint32_t hidden);
-/* Makes the memory for its results, before it is sent. */
+/* Makes the memory for its results, before it is sent; what it has already stays. */
 int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error);
+/* It was handed back, and is to be sent once more with what it has. */
+void seq_renew(struct seq *seq);
 void seq_free_room(struct seq *seq);
 /* How many it has so far; tokens after a stop string do not count. */
 uint32_t seq_out_count(const struct seq *seq);

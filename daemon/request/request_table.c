@@ -188,15 +188,15 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
         request->model->owed += seq->owed;
         request->waiting->running++;
         waiting_of(server, request)->running++;
-        request->model->prompt_tokens += seq->prompt_len;
+        request->model->prompt_tokens += seq->again ? 0 : seq->prompt_len;
         *below_of(seq) += can_give_way(seq);
     }
     struct served_adapter *adapter = adapter_of(server, request);
-    figures_of(server, request)->prompt_tokens += seq->prompt_len;
+    figures_of(server, request)->prompt_tokens += seq->again ? 0 : seq->prompt_len;
     if (adapter) {
         seq->adapter = adapter->place;
         adapter->used = ++server->adapters.uses;
-        adapter->prompt_tokens += seq->prompt_len;
+        adapter->prompt_tokens += seq->again ? 0 : seq->prompt_len;
         adapter->waiting--;
         adapter->running++;
     }
@@ -235,6 +235,28 @@ static void come_back(struct server *server, struct seq *seq)
         seq->request->waiting->running--;
     seq->request->model->owed -= seq->owed;
     *below_of(seq) -= can_give_way(seq);
+}
+
+/* Its results count on. What it is to say of them is said with the next. */
+void request_table_return(struct server *server, struct seq *seq)
+{
+    struct waiting *waiting = &seq->request->model->waiting;
+    struct served_adapter *adapter = adapter_of(server, seq->request);
+    struct list own;
+    come_back(server, seq);
+    hold(server, seq);
+    if (adapter) {
+        adapter->running--;
+        adapter->waiting++;
+    }
+    seq_state_set(seq, SEQ_WAITING);
+    seq_renew(seq);
+    if (list_linked(&seq->wait_link))
+        list_remove(&seq->wait_link); /* from its sink's news */
+    list_init(&own);
+    list_append(&own, &seq->wait_link);
+    waiting->count++;
+    waiting_bring_back(waiting, &own);
 }
 
 void request_table_enter(struct server *server, struct request *request, struct response_sink *sink)

@@ -21,6 +21,8 @@ struct request *request_table_find_client(struct server *server, const struct re
 
 /* A sequence leaves the queue for a device; so many bytes of results count from now on. */
 void request_table_send(struct server *server, struct seq *seq, uint64_t result_bytes);
+/* It was handed back: it waits once more, before those of its connection that came later. */
+void request_table_return(struct server *server, struct seq *seq);
 /* Further bytes that wait for the sink's reader, or fewer. */
 void request_table_keep(struct server *server, struct response_sink *sink, uint64_t bytes);
 void request_table_drop(struct server *server, struct response_sink *sink, uint64_t bytes);

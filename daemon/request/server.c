@@ -377,6 +377,22 @@ void server_fail(struct server *server, const struct error *error, time_us now_u
 /* ---- the turn ----------------------------------------------------------------------------------
  */
 
+/* With a reason to end it does, however it comes back. */
+static void take_back(struct server *server, struct seq *seq, time_us now_us)
+{
+    if (seq->handed_back && !seq->cancel_sent && server->phase != SERVER_FAILED) {
+        request_table_return(server, seq);
+        return;
+    }
+    if (seq->handed_back && seq->cancel_sent) {
+        seq->finish = seq->cancel_reason;
+    } else if (seq->handed_back) {
+        seq->finish = FINISH_ERROR;
+        *seq->failure = server->failure;
+    }
+    request_table_end(server, seq, now_us);
+}
+
 static unsigned take_completions(struct server *server, time_us now_us)
 {
     unsigned control = 0, flags;
@@ -386,7 +402,7 @@ static unsigned take_completions(struct server *server, time_us now_us)
         bool owned =
             flags & COMPLETION_ENDED && (!seq->cancel_sent || flags & COMPLETION_CANCEL_SEEN);
         if (owned)
-            request_table_end(server, seq, now_us);
+            take_back(server, seq, now_us);
         else if (!(flags & COMPLETION_ENDED))
             request_table_progress(server, seq, now_us);
     }

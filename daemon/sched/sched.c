@@ -243,7 +243,8 @@ void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
     assert(sched_final_len(seq) <= sched->limits.context_max);
     sched->now_us = now_us;
     seq->order = sched->order_next++;
-    seq->prefill_len = seq->params.job == JOB_GENERATE ? seq->prompt_len : sched_final_len(seq);
+    seq->prefill_len = sched_final_len(seq);
+    sched_begin_with(seq);
     if (sched_below(sched, seq, &yield) > 0) {
         sched->above_us = now_us;
         sched->above_level = sched_level(seq);
@@ -253,6 +254,8 @@ void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
     sched_wait(sched, seq);
     if (seq->mask != NULL) {
         seq->mask->forces = seq->sampling.logprobs < 0; /* else they have to be computed */
+        seq->mask->told = seq->out_tokens;
+        seq->mask->told_count = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
         sched->calls.mask(sched->calls.context, seq, -1);
     }
     if (seq->prefill_len == 0) /* the score of a single token: nothing to compute */
@@ -342,6 +345,19 @@ void sched_end_error(struct sched *sched, struct seq *seq, const struct error *e
 void sched_cancel(struct sched *sched, struct seq *seq, enum finish reason, time_us now_us)
 {
     sched_end(sched, seq, reason, now_us);
+}
+
+void sched_hand_back(struct sched *sched, time_us now_us)
+{
+    struct list *lists[] = {&sched->waiting, &sched->prefill, &sched->decode};
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        for (struct list *link = lists[i]->prev, *before; link != lists[i]; link = before) {
+            struct seq *seq = container_of(link, struct seq, run_link);
+            before = link->prev;
+            seq->handed_back = seq->in_flight == 0;
+            if (seq->handed_back)
+                sched_end(sched, seq, FINISH_CANCELLED, now_us);
+        }
 }
 
 void sched_end_all(struct sched *sched, enum finish finish, const struct error *error,

@@ -285,10 +285,13 @@ int sched_init(struct sched *sched, const struct gpu_model *model, const struct 
                struct stats_worker *stats, struct error *error);
 void sched_destroy(struct sched *sched); /* no sequence is left */
 
-/* A sequence was sent here. It may end within the call (nothing to compute). */
+/* A sequence was sent here, with what it has, if it was handed back before: that is read like its
+ * prompt. It may end within the call (nothing to compute). */
 void sched_add(struct sched *sched, struct seq *seq, time_us now_us);
 /* Ends a sequence that has not ended, with this reason. */
 void sched_cancel(struct sched *sched, struct seq *seq, enum finish reason, time_us now_us);
+/* Ends every sequence that has no row in flight as one that is handed back. */
+void sched_hand_back(struct sched *sched, time_us now_us);
 /* Ends every sequence with FINISH_ERROR and this error, or with `finish` when error is NULL. Steps
  * in flight are forgotten: only for a device that failed or was stopped. */
 void sched_end_all(struct sched *sched, enum finish finish, const struct error *error,

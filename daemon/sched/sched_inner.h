@@ -131,6 +131,8 @@ uint32_t sched_below(const struct sched *sched, const struct seq *seq, uint32_t 
 bool sched_place_is_taken(const struct sched *sched, const struct seq *seq);
 /* After preemption, when no step in flight names the sequence. */
 void sched_requeue(struct sched *sched, struct seq *seq);
+/* What of it is to be read: its prompt, and what it has said or answered before. */
+void sched_begin_with(struct seq *seq);
 
 /* sched_share.c */
 /* A sequence comes, and goes: with its prompt's others. */

@@ -11,13 +11,18 @@
 
 #include "daemon/sched/sched_inner.h"
 
-void sched_requeue(struct sched *sched, struct seq *seq)
+void sched_begin_with(struct seq *seq)
 {
     uint32_t answered = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
     if (seq->params.job == JOB_GENERATE)
         seq->prefill_len = seq->prompt_len + answered;
     else if (seq->params.job == JOB_SCORE || seq->params.pooling == POOLING_ALL)
         seq->emit_from = answered;
+}
+
+void sched_requeue(struct sched *sched, struct seq *seq)
+{
+    sched_begin_with(seq);
     seq->num_computed = 0;
     seq->place_made = false;
     sched_wait(sched, seq);

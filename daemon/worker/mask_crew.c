@@ -63,9 +63,14 @@ static enum seq_mask_state make(struct seq_mask *mask)
     struct constraint_allowed allowed = {.count = 0};
     mask->forced_count = 0;
     mask->forced_end = false;
-    if (!place.state)
+    int rc = 0;
+    if (!place.state) {
         constraint_start(constraint, &place);
-    int rc = move_on(mask, &place, mask->token);
+        for (uint32_t i = 0; !rc && i < mask->told_count; i++)
+            rc = move_on(mask, &place, mask->told[i]);
+    }
+    if (!rc)
+        rc = move_on(mask, &place, mask->token);
     if (!rc)
         rc = constraint_mask(constraint, &place, mask->bits, &allowed, &mask->error);
     if (!rc && mask->forces)

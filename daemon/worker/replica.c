@@ -104,6 +104,12 @@ static void yield(struct replica *replica)
         worker_yield(of(replica)->worker);
 }
 
+static void hand_back(struct replica *replica)
+{
+    if (of(replica)->worker)
+        worker_hand_back(of(replica)->worker);
+}
+
 static void own_memory(const struct replica_worker *self, uint32_t rank,
                        struct gpu_memory *ret_memory)
 {
@@ -206,6 +212,7 @@ static const struct replica_api replica_api = {.room = room,
                                                .stats = stats,
                                                .lacks = lacks,
                                                .yield = yield,
+                                               .hand_back = hand_back,
                                                .memory = memory,
                                                .counters = counters,
                                                .adapter_load = adapter_load,

@@ -158,6 +158,11 @@ void worker_yield(struct worker *worker)
     command(worker, COMMAND_YIELD);
 }
 
+void worker_hand_back(struct worker *worker)
+{
+    command(worker, COMMAND_HAND_BACK);
+}
+
 void worker_stop(struct worker *worker)
 {
     command(worker, COMMAND_STOP);

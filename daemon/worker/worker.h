@@ -86,6 +86,8 @@ bool worker_lacks(struct worker *worker);
 /* Loop thread. Another model lacks memory: what is only cached here goes back, and what is unused.
  */
 void worker_yield(struct worker *worker);
+/* Loop thread. Its model makes way: where it starves what is here is handed back. */
+void worker_hand_back(struct worker *worker);
 /* Loop thread. Ends what is still there with FINISH_CANCELLED, stops the engine, ends the thread;
  * COMPLETION_STOPPED follows. To let work finish first, stop sending and wait for it to end. */
 void worker_stop(struct worker *worker);

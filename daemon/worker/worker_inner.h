@@ -11,7 +11,13 @@
 #include "daemon/worker/rank_group.h"
 #include "daemon/worker/worker.h"
 
-enum worker_command { COMMAND_STATS = 1, COMMAND_TRIM = 2, COMMAND_STOP = 4, COMMAND_YIELD = 8 };
+enum worker_command {
+    COMMAND_STATS = 1,
+    COMMAND_TRIM = 2,
+    COMMAND_STOP = 4,
+    COMMAND_YIELD = 8,
+    COMMAND_HAND_BACK = 16
+};
 
 /* What the worker tells the loop about its room; single words, read without order between them. */
 struct worker_shown {

@@ -439,6 +439,9 @@ bool worker_turn(struct worker *worker, time_us now_us)
     if (worker_state(worker) == WORKER_READY)
         ask_if_late(worker, now_us);
     if (worker_state(worker) == WORKER_READY && !(commands & COMMAND_STOP)) {
+        /* Else it has memory by now, and goes on. */
+        if (commands & COMMAND_HAND_BACK && sched_room(&worker->sched, now_us).starves)
+            sched_hand_back(&worker->sched, now_us);
         plan_steps(worker, now_us);
         if (commands & COMMAND_TRIM)
             sched_trim(&worker->sched);

@@ -170,5 +170,29 @@ check "both are awake" "$(state a) $(state b)" "awake awake"
 check "tokens of the one that had no memory" "$("$sluice" generate --tokens 1,2,3,4 --ignore-eos --max-tokens 1000 2>&1 | tr , '\n' | grep -c .)" 1000
 check "it has taken the other's" "$(state a) $(state b)" "awake asleep"
 check "which answers again" "$(native --model b)" "$b"
+
+# Where both starve the one named last makes way: what it has said stays said, under a constraint as well, and it goes on in its turn.
+long() { "$sluice" generate --tokens 1,2,3,4 --ignore-eos --max-tokens 1000 --temperature 0 --model "$1" 2>&1; }
+digits() { "$sluice" generate --tokens 5,6 --regex '[0-9a-f]{900}' --max-tokens 1000 --temperature 0 --model "$1" 2>&1; }
+wanted=$(long a; digits a; long b; digits b)
+check "what is constrained is as long" "$(digits b | tr , '\n' | grep -c .)" 900
+stop
+until grep -q 'neither gets on beside the other' "$scratch/log"; do
+    [ -z "$daemon" ] || stop
+    start --model a=synthetic:tiny --model b=synthetic:tiny --slab-size 1MiB --gpu-memory-max 24MiB --gpu-memory-reserve 0 \
+        --model-stay 100ms --model-option b:seed=7
+    long b > "$scratch/b.long" &
+    asked=$!
+    digits b > "$scratch/b.digits" &
+    asked="$asked $!"
+    until [ "$(figure 'generation_tokens_total{model="b"}')" -gt 100 ]; do sleep 0.01; done
+    long a > "$scratch/a.long" &
+    asked="$asked $!"
+    digits a > "$scratch/a.digits" &
+    # shellcheck disable=SC2086
+    wait $asked $!
+    check "answers of two that starve" "$(cat "$scratch"/a.long "$scratch"/a.digits "$scratch"/b.long "$scratch"/b.digits)" "$wanted"
+done
+check "tokens are counted once" "$(figure 'generation_tokens_total{model="b"}') $(figure 'prompt_tokens_total{model="b"}')" "1900 6"
 stop
 [ $failed = 0 ]

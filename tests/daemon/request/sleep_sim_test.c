@@ -1,7 +1,8 @@
 /* Models that sleep and wake, as chance has it: up to four on a device that has no room for all,
  * with requests, deadlines, admins' words, wakings that take long or fail, and others that hold
- * memory. One of them needs some more while it computes, and starves where that is not left. By a seed; the line that fails names it. Once nothing fails any more, all that waits is
- * answered. */
+ * memory. Some of them need more while they compute, and starve where that is not left, two beside
+ * each other as well. By a seed; the line that fails names it. Once nothing fails any more, all
+ * that waits is answered: who starves here does so for ever. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,11 +24,11 @@ static struct client guest;
 static struct {
     uint64_t seed, random, next_id;
     uint32_t count, memory, outside, need[MODELS_MAX];
-    uint32_t hungry, kv; /* which it is, and what it needs */
-    bool fed;            /* and has */
+    uint32_t kv[MODELS_MAX]; /* what each needs while it computes; 0: nothing */
+    bool fed[MODELS_MAX];    /* and has */
     enum act act[MODELS_MAX];
     bool calm;
-    uint64_t evictions, refusals, wakes, starved;
+    uint64_t evictions, refusals, wakes, starved, handed_back;
 } sim;
 
 #define HOLDS(condition) ck_assert_msg(condition, "seed %" PRIu64 ": %s", sim.seed, #condition)
@@ -58,22 +59,29 @@ static bool is_there(uint32_t index)
 /* What is left beside the others. */
 static bool fits(uint32_t index)
 {
-    uint32_t held = sim.outside + (sim.fed ? sim.kv : 0);
+    uint32_t held = sim.outside;
     for (uint32_t i = 0; i < sim.count; i++)
-        held += i != index && is_there(i) ? sim.need[i] : 0;
+        held += (i != index && is_there(i) ? sim.need[i] : 0) + (sim.fed[i] ? sim.kv[i] : 0);
     return held + sim.need[index] <= sim.memory;
 }
 
-/* It takes what it needs as soon as that is left, and gives it back with its last sequence. */
+/* Each takes what it needs as soon as that is left, whoever looks first, and gives it back with its
+ * last sequence. */
 static void feed(void)
 {
-    struct world_replica *hungry = replica(sim.hungry);
-    uint32_t held = sim.outside + sim.kv;
-    for (uint32_t i = 0; i < sim.count; i++)
-        held += is_there(i) ? sim.need[i] : 0;
-    sim.fed = hungry->count > 0 && (sim.fed || held <= sim.memory);
-    hungry->starves = hungry->count > 0 && !sim.fed;
-    sim.starved += hungry->starves;
+    uint32_t held = sim.outside, first = (uint32_t)draw(sim.count);
+    for (uint32_t i = 0; i < sim.count; i++) {
+        sim.fed[i] = sim.fed[i] && replica(i)->count > 0;
+        held += (is_there(i) ? sim.need[i] : 0) + (sim.fed[i] ? sim.kv[i] : 0);
+    }
+    for (uint32_t j = 0; j < sim.count; j++) {
+        uint32_t i = (first + j) % sim.count;
+        bool wants = replica(i)->count > 0 && sim.kv[i] > 0 && !sim.fed[i];
+        sim.fed[i] |= wants && held + sim.kv[i] <= sim.memory;
+        held += wants && sim.fed[i] ? sim.kv[i] : 0;
+        replica(i)->starves = wants && !sim.fed[i];
+        sim.starved += replica(i)->starves;
+    }
 }
 
 static void fall(void *context, uint32_t index)
@@ -166,8 +174,11 @@ static void go_on(void)
     }
     feed();
     world_turn(&world);
-    for (uint32_t i = 0; i < sim.count; i++)
+    for (uint32_t i = 0; i < sim.count; i++) {
         HOLDS(state[i] == MODEL_AWAKE || replica(i)->sent_total == sent[i]);
+        sim.handed_back += replica(i)->handed_back;
+        replica(i)->handed_back = 0;
+    }
     feed();
     if (draw(2) == 0)
         world_step(&world, 1 + (uint32_t)draw(8));
@@ -197,8 +208,8 @@ static void begin(uint64_t seed)
             sleep->early = draw(2) == 0;
         }
     }
-    sim.hungry = (uint32_t)draw(sim.count);
-    sim.kv = (uint32_t)draw(101 - sim.need[sim.hungry]);
+    for (uint32_t i = 0; i < sim.count; i++)
+        sim.kv[i] = draw(2) == 0 ? (uint32_t)draw(101 - sim.need[i]) : 0;
     client_open(&world, &guest, 1000);
 }
 
@@ -222,7 +233,7 @@ static void come_to_rest(void)
 
 START_TEST(nobody_waits_for_ever_whatever_happens)
 {
-    static uint64_t evictions, refusals, wakes, starved;
+    static uint64_t evictions, refusals, wakes, starved, handed_back;
     for (uint64_t seed = 1 + (uint64_t)_i * 100; seed < 1 + ((uint64_t)_i + 1) * 100; seed++) {
         begin(seed);
         for (uint32_t i = 0; i < STEPS; i++) {
@@ -237,8 +248,10 @@ START_TEST(nobody_waits_for_ever_whatever_happens)
         refusals += sim.refusals;
         wakes += sim.wakes;
         starved += sim.starved;
+        handed_back += sim.handed_back;
     }
-    ck_assert_msg(evictions > 0 && refusals > 0 && wakes > 0 && starved > 0, "these seeds test nothing of it");
+    ck_assert_msg(evictions > 0 && refusals > 0 && wakes > 0 && starved > 0 && handed_back > 0,
+                  "these seeds test nothing of it");
 }
 END_TEST
 

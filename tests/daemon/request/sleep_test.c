@@ -293,28 +293,172 @@ START_TEST(an_idle_model_makes_way_for_one_that_starves)
 }
 END_TEST
 
-START_TEST(a_busy_model_makes_way_for_one_that_starves_unless_it_does_as_well)
+START_TEST(a_busy_model_makes_way_for_one_that_starves)
 {
     client_ask(&client, &one);
     client_ask(&other, &other_one);
     world_pass(&world, STAY_US);
-    world.replica.starves = world.beside[0].starves = true;
+    world.replica.starves = true;
     world_turn(&world);
-    world_pass(&world, 2 * MODEL_STARVE_BUSY_US);
+    world_pass(&world, MODEL_STARVE_BUSY_US - 1000);
     ck_assert_int_eq(model(1)->sleep.state, MODEL_AWAKE);
-    world.beside[0].starves = false;
-    world_turn(&world);
-    world_turn(&world); /* the first sees that it has some, the second that it may leave */
+    world_pass(&world, 1000);
     ck_assert_int_eq(model(0)->sleep.state, MODEL_AWAKE);
     ck_assert_int_eq(model(1)->sleep.state, MODEL_RESTING);
     world_step(&world, 8);
     world_turn(&world);
+    ck_assert_uint_eq(world.beside[0].hand_backs, 0); /* what runs ends */
     ck_assert_uint_eq(sleeps[1], 1);
     ck_assert_uint_eq(done_count(&other), 1);
     slept(1);
     world.replica.starves = false;
     world_finish(&world);
     ck_assert_uint_eq(done_count(&client), 1);
+}
+END_TEST
+
+static const struct ask other_long = {
+    .job = JOB_GENERATE, .id = 2, .count = 2, .length = 3, .max_tokens = 40, .model = "other"};
+
+/* Both have said some of it, and then neither gets memory. */
+static void starve_both(void)
+{
+    struct ask ask = one;
+    ask.max_tokens = 40;
+    client_ask(&client, &ask);
+    client_ask(&other, &other_long);
+    world_step(&world, 5);
+    world_pass(&world, STAY_US);
+    world.replica.starves = world.beside[0].starves = true;
+    world_turn(&world);
+    world_pass(&world, MODEL_STARVE_BUSY_US - 1000);
+    ck_assert_int_eq(model(0)->sleep.state, MODEL_AWAKE);
+    ck_assert_int_eq(model(1)->sleep.state, MODEL_AWAKE);
+    world_pass(&world, 1000);
+}
+
+/* What it has said so far stays said, and is computed once more when it has its turn: when the
+ * other has drained for it. */
+START_TEST(of_two_that_starve_the_one_that_woke_last_makes_way_and_they_take_turns)
+{
+    struct ask more = one;
+    model(1)->sleep.since_us = world.now_us + 1;
+    starve_both();
+    world_turn(&world);
+    ck_assert_int_eq(model(0)->sleep.state, MODEL_AWAKE);
+    ck_assert_uint_eq(world.beside[0].count, 0);
+    ck_assert_uint_eq(model(1)->running, 0);
+    ck_assert_uint_eq(model(1)->waiting.count, 2);
+    world_turn(&world);
+    slept(1);
+    world.replica.starves = world.beside[0].starves = false;
+    more.id = 7;
+    more.max_tokens = 60;
+    client_ask(&client, &more);
+    world_step(&world, 1);
+    ck_assert_uint_eq(world.replica.count, 2);
+    world_pass(&world, STAY_US - 1000);
+    ck_assert_int_eq(model(0)->sleep.state, MODEL_AWAKE);
+    ck_assert_uint_eq(wakes[1], 0); /* not even tried: it would starve the other again */
+    ck_assert_uint_le(server_due(&world.server), world.now_us + 1000);
+    world_pass(&world, 1000);
+    ck_assert_int_eq(model(0)->sleep.state, MODEL_RESTING); /* it has stayed, and drains */
+    ck_assert_uint_eq(wakes[1], 0);
+    more.id = 8;
+    client_ask(&client, &more); /* the next turn's */
+    world_step(&world, 100);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.hand_backs, 0);
+    ck_assert_uint_eq(done_count(&client), 2);
+    slept(0);
+    ck_assert_uint_eq(wakes[0], 0);
+    ck_assert_uint_eq(wakes[1], 1);
+    model_woke(&world.server, 1, world.now_us);
+    world_turn(&world);
+    ck_assert_uint_eq(world.beside[0].count, 2);
+    ck_assert_uint_eq(world.beside[0].held[0]->out_count, 5);
+    world_step(&world, 5);
+    ck_assert_uint_eq(wakes[0], 0);
+    world_pass(&world, STAY_US);
+    ck_assert_int_eq(model(1)->sleep.state, MODEL_RESTING);
+    world_step(&world, 100);
+    world_turn(&world);
+    slept(1);
+    ck_assert_uint_eq(wakes[0], 1);
+    model_woke(&world.server, 0, world.now_us);
+    world_finish(&world);
+    ck_assert_uint_eq(done_count(&client), 1);
+    ck_assert_uint_eq(done_count(&other), 2);
+    ck_assert_uint_eq(model(1)->prompt_tokens, 2 * other_long.length);
+    ck_assert_uint_eq(model(1)->generated_tokens, 2 * other_long.max_tokens);
+}
+END_TEST
+
+/* Of those that woke together the one named last; and it is tried at once when the other has
+ * nothing to do. */
+START_TEST(what_made_way_while_it_starved_wakes_once_the_other_is_idle)
+{
+    model(1)->sleep.since_us = model(0)->sleep.since_us;
+    starve_both();
+    world_turn(&world);
+    world_turn(&world);
+    slept(1);
+    world.replica.starves = world.beside[0].starves = false;
+    world_turn(&world);
+    ck_assert_uint_eq(wakes[1], 0);
+    world_step(&world, 100);
+    world_turn(&world);
+    ck_assert_uint_eq(done_count(&client), 1);
+    ck_assert_int_eq(model(0)->sleep.state, MODEL_AWAKE);
+    ck_assert_uint_eq(wakes[1], 1);
+    model_woke(&world.server, 1, world.now_us);
+    world_finish(&world);
+    ck_assert_uint_eq(done_count(&other), 2);
+}
+END_TEST
+
+/* By its deadline, by its client, and by a device that fails meanwhile. */
+START_TEST(what_was_handed_back_ends_for_any_reason_once)
+{
+    struct error error;
+    struct ask ask = other_long;
+    client_ask(&client, &one);
+    ask.deadline_ms = _i == 0 ? 60000 : 0;
+    client_ask(&other, &ask);
+    world_step(&world, 1);
+    world_pass(&world, STAY_US);
+    world.replica.starves = world.beside[0].starves = true;
+    world_turn(&world);
+    world_pass(&world, MODEL_STARVE_BUSY_US);
+    if (_i == 1) /* on its way back */
+        client_control(&other, FRAME_CANCEL, 2, "");
+    world_turn(&world);
+    if (_i == 2) {
+        error_set(&error, ERR_DEVICE, "it is lost");
+        server_fail(&world.server, &error, world.now_us);
+    }
+    world_pass(&world, 60000000);
+    if (_i != 2)
+        ck_assert_int_eq(next_finish(&other), _i == 0 ? FINISH_DEADLINE : FINISH_CANCELLED);
+    else
+        ck_assert_int_eq(client_error(&other), ERR_DEVICE);
+    ck_assert_uint_eq(model(1)->waiting.count + model(1)->running, 0);
+    world.replica.starves = world.beside[0].starves = false;
+    if (model(1)->sleep.state == MODEL_FALLING)
+        slept(1);
+}
+END_TEST
+
+/* It could not make way in its turn. */
+START_TEST(nobody_makes_way_for_one_that_starves_as_well_and_never_sleeps)
+{
+    model(0)->sleep.lasting = true;
+    model(1)->sleep.since_us = world.now_us + 1;
+    starve_both();
+    world_pass(&world, 60000000);
+    ck_assert_int_eq(model(1)->sleep.state, MODEL_AWAKE);
+    world.replica.starves = world.beside[0].starves = false;
+    world_finish(&world);
 }
 END_TEST
 
@@ -428,7 +572,11 @@ Suite *sleep_suite(void)
     tcase_add_test(tests, an_idle_model_makes_way_after_its_stay);
     tcase_add_test(tests, a_busy_model_drains_and_both_are_served_in_turns);
     tcase_add_test(tests, an_idle_model_makes_way_for_one_that_starves);
-    tcase_add_test(tests, a_busy_model_makes_way_for_one_that_starves_unless_it_does_as_well);
+    tcase_add_test(tests, a_busy_model_makes_way_for_one_that_starves);
+    tcase_add_test(tests, of_two_that_starve_the_one_that_woke_last_makes_way_and_they_take_turns);
+    tcase_add_test(tests, what_made_way_while_it_starved_wakes_once_the_other_is_idle);
+    tcase_add_loop_test(tests, what_was_handed_back_ends_for_any_reason_once, 0, 3);
+    tcase_add_test(tests, nobody_makes_way_for_one_that_starves_as_well_and_never_sleeps);
     tcase_add_test(tests, memory_that_others_hold_is_asked_for_less_and_less_often);
     tcase_add_test(tests, who_asks_long_after_a_refusal_is_not_refused_untried);
     tcase_add_test(tests, files_that_are_gone_refuse_at_once_and_nobody_leaves_for_them);

@@ -115,6 +115,17 @@ static void yield(struct replica *replica)
     of(replica)->yields++;
 }
 
+static void hand_back(struct replica *replica)
+{
+    struct world_replica *self = of(replica);
+    self->hand_backs++;
+    while (self->starves && self->count > 0) {
+        self->held[self->count - 1]->handed_back = true;
+        self->handed_back++;
+        end(self, self->count - 1, FINISH_CANCELLED, 0);
+    }
+}
+
 static void memory(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory)
 {
     (void)rank;
@@ -160,6 +171,7 @@ static const struct replica_api replica_api = {.room = room,
                                                .stats_there = stats_there,
                                                .lacks = lacks,
                                                .yield = yield,
+                                               .hand_back = hand_back,
                                                .stats = stats,
                                                .memory = memory,
                                                .counters = counters,

@@ -38,7 +38,9 @@ struct world_replica {
     bool stuck;               /* it says that a step does not end */
     bool starves;             /* it says that no sequence gets memory, and none gets a token */
     uint32_t progress;        /* of its loading */
-    uint32_t yields;          /* how often it was told that another lacks some */
+    uint32_t yields;          /* how often it was told that another lacks some, */
+    uint32_t hand_backs;      /* and that its model makes way; */
+    uint32_t handed_back;     /* what came back then */
     bool silent_stats, asked; /* never answers ask_stats; and did not */
 };
 

@@ -1,6 +1,8 @@
 /* Higher priorities take the places of lower ones: at the next plan, of as few as it takes, and of
  * each once. */
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/daemon/replica_suites.h"
 #include "tests/daemon/sched/sched_rig.h"
@@ -331,6 +333,67 @@ START_TEST(the_next_above_is_in_the_next_step)
 }
 END_TEST
 
+/* As the loop does (seq_renew()). */
+static void send_again(uint32_t index)
+{
+    struct seq *seq = rig.seqs[index];
+    const size_t worker = offsetof(struct seq, run_link);
+    ck_assert(seq->handed_back);
+    seq->handed_back = false;
+    memset((char *)seq + worker, 0, sizeof(*seq) - worker);
+    if (seq->constraint)
+        fake_constrain(seq); /* its mask went */
+    rig.ended[index]--;
+    rig.ended_count--;
+    sched_add(&rig.sched, seq, rig.now_us);
+}
+
+/* After so many steps all of them come back, whatever they are at, and go on with what they have;
+ * twice. */
+START_TEST(what_is_handed_back_goes_on_where_it_was)
+{
+    struct fake_options all = rig_generate(20, 12), constrained = rig_generate(20, 12);
+    struct fake_shape shape = rig_shape();
+    shape.slots_max = 6;
+    rig_open(&rig, &shape, (uint64_t)_i);
+    all.logprobs = 2;
+    all.penalty = true;
+    rig_add(&rig, &all);
+    all.seed = 7;
+    all.n = 2;
+    rig_add_result(&rig, &all, rig_add(&rig, &all));
+    rig_add_constrained(&rig, &constrained);
+    rig_add(&rig, &(struct fake_options){.job = JOB_SCORE, .prompt_len = 150, .seed = 8, .n = 1});
+    rig_add(&rig,
+            &(struct fake_options){
+                .job = JOB_EMBED, .pooling = POOLING_ALL, .prompt_len = 150, .seed = 9, .n = 1});
+    for (uint32_t i = 0; i < 8; i++) /* more than find a slot */
+        add(10 + 5 * i, 4 + i, (int32_t)i % 2);
+    for (int times = 0; times < 2; times++) {
+        for (int i = 0; i < _i; i++) {
+            (void)rig_masks(&rig);
+            if (rig_submit(&rig))
+                while (rig_complete(&rig))
+                    ;
+        }
+        const uint32_t before = rig.ended_count;
+        sched_hand_back(&rig.sched, rig.now_us);
+        ck_assert_uint_eq(rig.ended_count, rig.seq_count);
+        ck_assert(sched_room(&rig.sched, rig.now_us).empty);
+        ck_assert_str_eq(sched_check(&rig.sched), "");
+        uint32_t back = 0;
+        for (uint32_t i = 0; i < rig.seq_count; i++)
+            if (rig.seqs[i]->handed_back) {
+                send_again(i);
+                back++;
+            }
+        ck_assert_uint_eq(before + back, rig.seq_count);
+        ck_assert_str_eq(sched_check(&rig.sched), "");
+    }
+    finish_and_close();
+}
+END_TEST
+
 Suite *sched_preempt_suite(void)
 {
     Suite *suite = suite_create("sched, priorities");
@@ -348,6 +411,7 @@ Suite *sched_preempt_suite(void)
     tcase_add_test(tcase, results_of_a_prompt_take_one_place_first);
     tcase_add_loop_test(tcase, who_is_above_does_not_wait_for_the_prompts_of_others, 0, 6);
     tcase_add_loop_test(tcase, the_next_above_is_in_the_next_step, 0, 4);
+    tcase_add_loop_test(tcase, what_is_handed_back_goes_on_where_it_was, 0, 24);
     suite_add_tcase(suite, tcase);
     return suite;
 }

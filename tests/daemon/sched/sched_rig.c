@@ -27,7 +27,7 @@ static void rig_mask(void *context, struct seq *seq, int32_t token)
     uint32_t count = atomic_load(&seq->out_count);
     (void)context;
     ck_assert_uint_ne(seq_mask_state(seq->mask), SEQ_MASK_ASKED);
-    ck_assert_int_eq(token, count > 0 ? seq->out_tokens[count - 1] : -1);
+    ck_assert_int_eq(token, count > seq->mask->told_count ? seq->out_tokens[count - 1] : -1);
     atomic_store(&seq->mask->state, SEQ_MASK_ASKED);
 }
 
