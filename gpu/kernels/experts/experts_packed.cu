@@ -250,6 +250,8 @@ cudaError_t experts_packed(const struct experts_args *args, cudaStream_t stream)
     cudaError_t result = packed_prepare(args, &p, stream);
     if (result != cudaSuccess)
         return result;
+    if (experts_wgmma_eight_can(&p))
+        return experts_wgmma_eight(&p, stream);
     if (experts_e4m3_can(args))
         return experts_e4m3(&p, stream);
     if (bf16::experts_packed_tiles_can(&p))
