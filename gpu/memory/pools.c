@@ -119,7 +119,6 @@ static uint64_t claim(struct mem *mem, uint64_t growth)
     return atomic_fetch_add(process_of(mem), growth) + growth;
 }
 
-
 /* Whether the limits leave room for `growth` more bytes from the device. */
 static int limits_check(struct mem *mem, uint64_t growth, struct error *error)
 {

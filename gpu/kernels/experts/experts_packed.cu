@@ -1,7 +1,8 @@
 /* Which way products with experts in 8 and 4 bits go, what their inputs become before, and the way
  * of any shape: a warp an output of a pair, in float32. Few pairs are experts_packed_few.cu's,
- * which prepares inputs by itself, many the tensor cores' (experts_e4m3.cu where inputs are
- * rounded, experts_widened.cu of e2m1, experts_packed_tiles.cu). */
+ * which prepares inputs by itself, many the tensor cores' (of rounded inputs
+ * experts_wgmma_eight.cu and experts_e4m3.cu, of e2m1 experts_widened.cu and experts_e2m1.cu, else
+ * experts_packed_tiles.cu). */
 #include "gpu/kernels/experts/experts_packed.cuh"
 
 #define PACKED_WARPS 8

@@ -134,7 +134,7 @@ static double dot_slack(const float *a, const float *b, uint32_t k)
     double size = 0;
     for (uint32_t i = 0; i < k; i++)
         size += fabs((double)a[i] * (double)b[i]);
-    return 1e-5 + 1e-7 * size;
+    return fmax(1e-5, 1e-7 * size);
 }
 
 static const float *row_of(const struct tensor *tensor, uint32_t row)
