@@ -10,7 +10,7 @@
  *     kernels mix        decode steps and a prompt's chunk: in one step, or on two streams
  *     kernels load       products of many rows in a long run, when clocks are down
  *     kernels gated      gate and up with SwiGLU, as one kernel and as two
- *     kernels experts    a layer of a mixture, by how its rows are routed; SHAPE:KIND: that one
+ *     kernels experts    a layer of a mixture, by how its rows are routed; SHAPE:KIND:ROWS: one
  *     kernels formats    a layer's products in each format of weights, by rows; SCHEME: that one
  *     kernels adapt      adapters behind the products of a decode step
  *     kernels small      what stands between the products of a decode step

@@ -3,6 +3,7 @@
  * dense product of as much work. Routes are drawn uniformly, by Zipf's law, or are all rows' the
  * same. */
 #include <set>
+#include <string>
 
 #include "gpu/kernels/experts/combine.h"
 #include "gpu/kernels/experts/experts.h"
@@ -275,24 +276,30 @@ static void layer_bench(const layer &l, const kind &of, uint32_t rows, enum skew
         MUST(cudaFree(const_cast<struct route *>(draw)));
 }
 
-/* "SHAPE:KIND", either left out: all. */
-static bool is_named(const char *name, const mixture &of, const kind *how)
+/* "SHAPE:KIND:ROWS", what is left out: all. */
+static bool is_named(const std::string &name, const mixture &of, const char *kind, uint32_t rows)
 {
-    size_t length = strcspn(name, ":");
-    bool shape = !length || (strlen(of.name) == length && !memcmp(of.name, name, length));
-    return shape && (!how || !name[length] || !strcmp(how->name, name + length + 1));
+    const std::string parts[] = {of.name, kind, std::to_string(rows)};
+    size_t at = 0;
+    for (const std::string &part : parts) {
+        size_t end = std::min(name.find(':', at), name.size());
+        if (end > at && name.substr(at, end - at) != part)
+            return false;
+        at = std::min(end + 1, name.size());
+    }
+    return true;
 }
 
 void experts_bench(const char *name)
 {
     for (const mixture &of : mixtures) {
-        if (!is_named(name, of, NULL))
+        if (*name && *name != ':' && strncmp(name, of.name, strcspn(name, ":")))
             continue;
         layer l = layer_make(of);
         for (const kind &how : kinds)
             for (uint32_t rows : {1u, 2u, 4u, 8u, 16u, 64u, 256u, 2048u, 8192u})
                 for (enum skew skew : {UNIFORM, ZIPF, ALIKE})
-                    if (is_named(name, of, &how))
+                    if (is_named(name, of, how.name, rows))
                         layer_bench(l, how, rows, skew);
         printf("%-14s a dense product of %u rows: %.0f TFLOP/s\n", of.name, ROWS_MAX * of.top,
                dense_rate(l, ROWS_MAX * of.top));

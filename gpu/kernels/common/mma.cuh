@@ -241,6 +241,18 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, ui
                  : "memory");
 }
 
+/* The box of a tensor_map_halves() whose rows are those from 8 `eight` on of both of a matrix's
+ * halves; likewise. */
+__device__ __forceinline__ void copy_box_halves(uint32_t to, const CUtensorMap *map, uint32_t k,
+                                                uint32_t eight, uint32_t matrix, uint32_t barrier,
+                                                uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::"
+                 "cache_hint [%0], [%1, {%2, %3, %3, %4, %5}], [%6], %7;" ::"r"(to),
+                 "l"(map), "r"(k), "r"(0), "r"(eight), "r"(matrix), "r"(barrier), "l"(policy)
+                 : "memory");
+}
+
 /* Registers of a warpgroup, from here on; a multiple of 8. One branch per role, in one if/else. */
 template <int COUNT> __device__ __forceinline__ void registers_more()
 {

@@ -51,3 +51,17 @@ cudaError_t tensor_map_bytes(CUtensorMap *map, const void *data, uint32_t rows, 
                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
+
+cudaError_t tensor_map_halves(CUtensorMap *map, const void *data, uint32_t matrices, uint32_t rows,
+                              uint32_t bytes, uint32_t box_rows)
+{
+    cuuint64_t sizes[] = {bytes, 8, 2, rows / 16, matrices};
+    cuuint64_t strides[] = {bytes, (cuuint64_t)bytes * (rows / 2), (cuuint64_t)bytes * 8,
+                            (cuuint64_t)bytes * rows};
+    cuuint32_t box[] = {128, 8, 2, box_rows / 16, 1}, steps[] = {1, 1, 1, 1, 1};
+    CUresult result =
+        encode()(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 5, const_cast<void *>(data), sizes, strides,
+                 box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}

@@ -20,3 +20,9 @@ cudaError_t tensor_map(CUtensorMap *map, const void *data, enum dtype dtype, uin
  * at u ^ (r / 2 % 4) of 64, u ^ (r % 8) of 128. Zeros beyond it, likewise. */
 cudaError_t tensor_map_bytes(CUtensorMap *map, const void *data, uint32_t rows, uint32_t bytes,
                              uint32_t stride, uint32_t box_bytes, uint32_t box_rows);
+
+/* Matrices of bytes, [rows][bytes], behind one another, a multiple of 16 bytes wide, from such a
+ * base; their rows, a multiple of 16, are two halves. A box has 128 bytes each of `box_rows` rows
+ * of a matrix: by turns eight of the first half and the same of the second. Likewise. */
+cudaError_t tensor_map_halves(CUtensorMap *map, const void *data, uint32_t matrices, uint32_t rows,
+                              uint32_t bytes, uint32_t box_rows);

@@ -91,6 +91,8 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
     }
 WGMMA_EIGHT(4, WGMMA_C4(c), 4, 5, 6, "8")
 WGMMA_EIGHT(8, WGMMA_C8(c), 8, 9, 10, "16")
+WGMMA_EIGHT(16, WGMMA_C16(c), 16, 17, 18, "32")
+WGMMA_EIGHT(32, WGMMA_C32(c), 32, 33, 34, "64")
 WGMMA_EIGHT(64, WGMMA_C64(c), 64, 65, 66, "128")
 
 namespace HALF

@@ -1,4 +1,4 @@
-/* What experts_e2m1.cu and experts_e4m3.cu do alike: 16 rows of w on the long side of the tensor
+/* What experts_e2m1.cu and experts_eight.cu do alike: 16 rows of w on the long side of the tensor
  * cores' instructions (gated: 8 of gate, and the same of up), and the pairs of one expert on the
  * short one, eight a tile; the block's warps share k. */
 #pragma once

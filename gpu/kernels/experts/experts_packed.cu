@@ -1,14 +1,15 @@
 /* Which way products with experts in 8 and 4 bits go, what their inputs become before, and the way
  * of any shape: a warp an output of a pair, in float32. Few pairs are experts_packed_few.cu's,
  * which prepares inputs by itself, many the tensor cores' (of rounded inputs
- * experts_wgmma_eight.cu and experts_e4m3.cu, of e2m1 experts_widened.cu and experts_e2m1.cu, else
+ * experts_wgmma_eight.cu and experts_eight.cu, of e2m1 experts_widened.cu and experts_e2m1.cu, else
  * experts_packed_tiles.cu). */
 #include "gpu/kernels/experts/experts_packed.cuh"
 
 #define PACKED_WARPS 8
 #define PACKED_FEW 64 /* pairs, of which each reads its matrix for itself */
-#define PACKED_FEW_ROUNDED 12
 #define PACKED_THREADS 256
+#define PACKED_BYTES_THREADS 512
+#define PACKED_BYTES_GROUP 128 /* columns that have one scale, where a row has several */
 #define PACKED_GRID 65535u
 #define PACKED_ALIGNMENT 256
 
@@ -115,35 +116,103 @@ __device__ __forceinline__ float prepare_scale(const struct experts_args &a, siz
     return e4m3_scale_to(greatest, input.scale);
 }
 
-/* A block a row of what is made: of the step, or a pair's. */
+/* What a block makes a row of: of the step, or a pair's. */
+struct prepare_row {
+    uint32_t expert;
+    size_t x; /* where it reads */
+};
+
+/* False: there is nothing to make. */
+__device__ __forceinline__ bool prepare_find(const struct experts_args &a,
+                                             const struct packed_room &to, prepare_row &ret)
+{
+    uint32_t made = blockIdx.x, row = to.by_pair ? made / a.top : made;
+    ret = {0, (size_t)(a.spread ? row : made) * a.x_stride};
+    if (row >= range_rows(a.rows))
+        return false;
+    if (to.by_pair)
+        ret.expert =
+            a.routes[(size_t)row * a.route_stride + made % a.top].expert - a.own.first;
+    return ret.expert < a.own.count;
+}
+
 __global__ void __launch_bounds__(PACKED_THREADS)
     packed_prepare_kernel(const __grid_constant__ struct experts_args a,
                           const __grid_constant__ struct packed_room to)
 {
     grid_wait();
     grid_trigger();
-    uint32_t made = blockIdx.x, row = to.by_pair ? made / a.top : made, expert = 0;
-    if (row >= range_rows(a.rows))
+    uint32_t made = blockIdx.x;
+    prepare_row of;
+    if (!prepare_find(a, to, of))
         return;
-    if (to.by_pair) {
-        expert = a.routes[(size_t)row * a.route_stride + made % a.top].expert - a.own.first;
-        if (expert >= a.own.count)
-            return;
-    }
-    size_t x = (size_t)(a.spread ? row : made) * a.x_stride;
     if (a.w.input.rounding == ROUNDING_GROUP) {
-        prepare_groups(a, to, x, made);
+        prepare_groups(a, to, of.x, made);
         return;
     }
-    const uint32_t *order = a.w.order ? a.w.order + (size_t)expert * a.w.k : NULL;
+    const uint32_t *order = a.w.order ? a.w.order + (size_t)of.expert * a.w.k : NULL;
     bool rounds = a.w.input.rounding != ROUNDING_NONE;
-    float scale = rounds ? prepare_scale(a, x, order, expert) : 1.0f;
+    float scale = rounds ? prepare_scale(a, of.x, order, of.expert) : 1.0f;
     e4m3_divisor by = e4m3_divide_by(scale);
     for (uint32_t k = threadIdx.x; k < a.w.k; k += PACKED_THREADS)
-        prepare_store(a, to, (size_t)made * to.stride + k, prepare_load(a, x, order, k),
+        prepare_store(a, to, (size_t)made * to.stride + k, prepare_load(a, of.x, order, k),
                       rounds ? &by : NULL);
     if (rounds && threadIdx.x == 0)
         to.scales[made] = scale;
+}
+
+/* Rows of whole units become bytes, eight columns a thread and turn. */
+__device__ __forceinline__ float8 bytes_load(const struct experts_args &a, size_t x, uint32_t k)
+{
+    return k < a.w.k ? load_whole(a.x, x + k, a.dtype) : float8{};
+}
+
+__device__ __forceinline__ float bytes_scale(const struct experts_args &a, const prepare_row &of)
+{
+    __shared__ float scratch[WARP];
+    const struct weight_input &input = a.w.input;
+    float greatest = 0;
+    if (input.rounding != ROUNDING_TOKEN)
+        return input.scales ? input.scales[of.expert] : input.scale;
+#pragma unroll 4
+    for (uint32_t k = threadIdx.x * 8; k < a.w.k; k += blockDim.x * 8)
+        greatest = fmaxf(greatest, e4m3_greatest(bytes_load(a, of.x, k).v));
+    greatest = block_reduce(greatest, 0.0f, scratch, [](float of) { return warp_greatest(of); });
+    return e4m3_scale_to(greatest, input.scale);
+}
+
+__global__ void __launch_bounds__(PACKED_BYTES_THREADS)
+    packed_bytes_kernel(const __grid_constant__ struct experts_args a,
+                        const __grid_constant__ struct packed_room to)
+{
+    grid_wait();
+    grid_trigger();
+    const bool grouped = a.w.input.rounding == ROUNDING_GROUP;
+    prepare_row of;
+    if (!prepare_find(a, to, of))
+        return;
+    float *scales = to.scales + (size_t)blockIdx.x * to.groups;
+    float scale = grouped ? 0 : bytes_scale(a, of);
+    if (!grouped && threadIdx.x == 0)
+        *scales = scale;
+#pragma unroll 4
+    for (uint32_t base = 0; base < a.w.k; base += blockDim.x * 8) { /* all of a warp's lanes */
+        uint32_t k = base + threadIdx.x * 8;
+        float8 value = bytes_load(a, of.x, k);
+        if (grouped) {
+            float greatest = e4m3_greatest(value.v);
+#pragma unroll
+            for (int offset = PACKED_BYTES_GROUP / 16; offset; offset /= 2)
+                greatest = fmaxf(greatest, __shfl_xor_sync(FULL_MASK, greatest, offset));
+            scale = e4m3_scale(greatest);
+            if (k < a.w.k && k % PACKED_BYTES_GROUP == 0)
+                scales[k / PACKED_BYTES_GROUP] = scale;
+        }
+        if (k < a.w.k)
+            *reinterpret_cast<uint2 *>(static_cast<uint8_t *>(to.x) +
+                                       (size_t)blockIdx.x * to.stride + k) =
+                e4m3_round8(value.v, e4m3_divide_by(scale));
+    }
 }
 
 static cudaError_t packed_prepare(const struct experts_args *args, struct experts_packed *ret,
@@ -155,7 +224,7 @@ static cudaError_t packed_prepare(const struct experts_args *args, struct expert
         return cudaSuccess;
     if (!args->scratch || room.total > args->scratch_bytes)
         return cudaErrorNotSupported;
-    room.bytes = experts_e4m3_can(args);
+    room.bytes = experts_eight_can(args);
     ret->a.x = room.x;
     ret->a.x_stride = room.stride;
     ret->a.spread = !room.by_pair;
@@ -164,6 +233,9 @@ static cudaError_t packed_prepare(const struct experts_args *args, struct expert
         ret->x_scales = room.scales;
         ret->x_groups = room.groups;
     }
+    if (room.bytes && args->x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args->x) % 16 == 0)
+        return launch(packed_bytes_kernel, dim3(room.rows),
+                      threads_for(args->w.k, PACKED_BYTES_THREADS), 0, stream, *args, room);
     return launch(packed_prepare_kernel, dim3(room.rows), PACKED_THREADS, 0, stream, *args, room);
 }
 
@@ -246,15 +318,15 @@ cudaError_t experts_packed(const struct experts_args *args, cudaStream_t stream)
     if (bf16::experts_e2m1_can(args))
         return bf16::experts_e2m1(args, stream);
     bool units = packed_whole_units(&p), few = units && experts_packed_few_can(args);
-    if (few && pairs <= (experts_e4m3_can(args) ? PACKED_FEW_ROUNDED : PACKED_FEW))
+    if (few && pairs <= PACKED_FEW && !experts_eight_can(args))
         return experts_packed_few(args, stream);
     cudaError_t result = packed_prepare(args, &p, stream);
     if (result != cudaSuccess)
         return result;
     if (experts_wgmma_eight_can(&p))
         return experts_wgmma_eight(&p, stream);
-    if (experts_e4m3_can(args))
-        return experts_e4m3(&p, stream);
+    if (experts_eight_can(args))
+        return experts_eight(&p, stream);
     if (bf16::experts_packed_tiles_can(&p))
         return bf16::experts_packed_tiles(&p, stream);
     if (f16::experts_packed_tiles_can(&p))

@@ -36,8 +36,8 @@ EXPERTS_PACKED_OF_HALF
 
 cudaError_t experts_packed(const struct experts_args *args, cudaStream_t stream);
 /* Inputs are bytes of e4m3. */
-bool experts_e4m3_can(const struct experts_args *args);
-cudaError_t experts_e4m3(const struct experts_packed *packed, cudaStream_t stream);
+bool experts_eight_can(const struct experts_args *args);
+cudaError_t experts_eight(const struct experts_packed *packed, cudaStream_t stream);
 /* Likewise, and so many pairs that wgmma pays. */
 bool experts_wgmma_eight_can(const struct experts_packed *packed);
 cudaError_t experts_wgmma_eight(const struct experts_packed *packed, cudaStream_t stream);

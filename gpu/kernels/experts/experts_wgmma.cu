@@ -20,8 +20,9 @@ __device__ static void wide_multiply(const struct experts_args &a,
     const bool tells = threadIdx.x % WARP == 0;
     ring_cursor at = {0, 0}, before;
     tile of;
-    for (uint32_t number = blockIdx.x; tile_find<WIDE_PAIRS>(a, slice, number / columns, of);
-         number += gridDim.x) {
+    tile_cursor from = {slice.first, 0};
+    for (uint32_t number = blockIdx.x;
+         tile_find_behind<WIDE_PAIRS>(a, slice, from, number / columns, of); number += gridDim.x) {
         float c[128];
         for (uint32_t k = 0; k < a.w.k; k += shape::k) {
             auto &stage = shared.stages[at.stage];

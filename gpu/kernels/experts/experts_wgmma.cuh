@@ -119,9 +119,10 @@ __device__ static void wide_load(const struct experts_args &a, const struct expe
     const bool first = threadIdx.x % GROUP_THREADS == 0;
     wide_loader loader;
     tile of;
+    tile_cursor from = {slice.first, 0};
     loader.at = {0, 0};
-    for (uint32_t number = blockIdx.x; tile_find<WIDE_PAIRS>(a, slice, number / columns, of);
-         number += gridDim.x) {
+    for (uint32_t number = blockIdx.x;
+         tile_find_behind<WIDE_PAIRS>(a, slice, from, number / columns, of); number += gridDim.x) {
         uint32_t output = number % columns * wide_outputs<BYTES>(a);
         uint32_t row = (of.expert - slice.first) * a.w.n + output;
         uint32_t second = a.gated ? row + a.w.n / 2 : row + shape::rows / 2;

@@ -42,8 +42,10 @@ __device__ static void eight_multiply(const struct experts_packed &p, wide_share
     const bool tells = threadIdx.x % WARP == 0;
     ring_cursor at = {0, 0};
     tile of;
+    tile_cursor from = {0, 0};
     for (uint32_t number = blockIdx.x;
-         tile_find<WIDE_PAIRS>(a, {0, a.own.count}, number / columns, of); number += gridDim.x) {
+         tile_find_behind<WIDE_PAIRS>(a, {0, a.own.count}, from, number / columns, of);
+         number += gridDim.x) {
         uint32_t output = number % columns * wide_outputs<1>(a);
         eight_scales scales = eight_find<GATED>(p, of, output);
         float sum[64] = {}, part[64];
@@ -118,7 +120,7 @@ static bool scales_can(const struct experts_args *args)
 bool experts_wgmma_eight_can(const struct experts_packed *p)
 {
     const struct experts_args *args = &p->a;
-    return experts_e4m3_can(args) && p->x_scales && !args->invariant && scales_can(args) &&
+    return experts_eight_can(args) && p->x_scales && !args->invariant && scales_can(args) &&
            (args->dtype == DTYPE_BF16 || args->dtype == DTYPE_F16) && wide_can(args, 1);
 }
 
