@@ -245,7 +245,8 @@ void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
     seq->order = sched->order_next++;
     seq->prefill_len = sched_final_len(seq);
     sched_begin_with(seq);
-    if (sched_below(sched, seq, &yield) > 0) {
+    if (sched_below(sched, seq, &yield) > 0 &&
+        (!sched_expects_above(sched) || sched_level(seq) >= sched->above_level)) {
         sched->above_us = now_us;
         sched->above_level = sched_level(seq);
     }

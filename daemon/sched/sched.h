@@ -265,8 +265,8 @@ struct sched {
     uint32_t tokens_cap;           /* <= tokens_max; less after scratch was refused */
     time_us retry_us;              /* memory was refused: no plan before; 0 = not so */
     time_us running_since_us;      /* the device has been at its present step */
-    time_us above_us;              /* when one came last that was above some that ran; and it */
-    uint32_t above_level;
+    time_us above_us;              /* when one came last that was above some that ran, and its */
+    uint32_t above_level;          /* level: of late none was higher */
     time_us hold_us;               /* a step that only decodes is not planned before; 0 = not so */
     uint64_t device_end_ns;        /* end of the last completed step */
 

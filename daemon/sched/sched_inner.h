@@ -7,7 +7,8 @@
 
 #include "daemon/sched/sched.h"
 
-#define SCHED_RETRY_US 100000u /* until the device is asked again for memory that it refused */
+#define SCHED_RETRY_US 100000u   /* until the device is asked again for memory that it refused */
+#define SCHED_ABOVE_US 10000000u /* so long one that came above others makes the next likely */
 
 static inline struct sched_step *sched_step_of(struct sched *sched, uint64_t step)
 {
@@ -69,6 +70,12 @@ static inline int32_t sched_token_at(const struct seq *seq, uint32_t position)
 {
     return position < seq->prompt_len ? seq->prompt[position]
                                       : seq->out_tokens[position - seq->prompt_len];
+}
+
+/* Who comes above those that run waits for steps that were sent, and for no others. */
+static inline bool sched_expects_above(const struct sched *sched)
+{
+    return sched->above_us != 0 && sched->now_us <= sched->above_us + SCHED_ABOVE_US;
 }
 
 /* Of a row of one token for each that decodes. */

@@ -6,6 +6,10 @@
  * time is shortest takes of ttft_target, and never more than itl_target. Alone a prompt is read in
  * short steps; the more there is to read, and the longer it has waited, the longer they are; once
  * a first token is late, only itl_target bounds them.
+ *
+ * Whoever comes above those that run waits for the step that runs. So for a while after one came,
+ * a step that reads only prompts below it lasts half of itl_target, or twice its decode rows' time
+ * where that is more: shorter ones would give too much of their time to decode rows.
  */
 #include <math.h>
 
@@ -15,6 +19,8 @@
 #define TARGET_TOKENS 1024u /* of a prompt; longer ones have ttft_target for each so many */
 #define STEPS_AHEAD 3u      /* whose prompts are here */
 #define SURE_SHARE 0.25     /* of the decode rows' time, that the chunk may add that is sure */
+#define BELOW_SHARE 0.5     /* of itl_target, where others above may come ... */
+#define BELOW_ROWS 2.0      /* ... or so many times what the decode rows take */
 
 struct forecast {
     const struct sched *sched;
@@ -125,10 +131,32 @@ static uint32_t even(const struct sched *sched, uint64_t rows, uint32_t tokens)
     return each < tokens ? (uint32_t)each : tokens;
 }
 
+/* Whether who may come above others that run is above all that is to be read. */
+static bool are_below(const struct sched *sched)
+{
+    const struct list *lists[] = {&sched->prefill, &sched->waiting};
+    bool below = sched_expects_above(sched);
+    for (int i = 0; i < 2; i++)
+        list_each(link, lists[i])
+        {
+            const struct seq *seq = container_of(link, struct seq, run_link);
+            below = below && sched_level(seq) < sched->above_level;
+        }
+    return below;
+}
+
+/* What a step of prompts lasts at most. */
+static double bound_us(const struct sched *sched, const struct cost_work *work)
+{
+    double itl_us = (double)sched->options.itl_target_us / sched->limits.stages;
+    double below_us = fmax(BELOW_SHARE * itl_us, BELOW_ROWS * cost_predict_us(&sched->cost, work));
+    return are_below(sched) ? fmin(itl_us, below_us) : itl_us;
+}
+
 struct sched_limit sched_limit(const struct sched *sched, const struct cost_work *work,
                                uint32_t tokens_max, time_us now_us)
 {
-    double target_us = (double)sched->options.itl_target_us / sched->limits.stages;
+    double target_us = bound_us(sched, work);
     if (sched->options.ttft_target_us == 0 ||
         (list_empty(&sched->prefill) && list_empty(&sched->waiting)))
         return (struct sched_limit){target_us, tokens_max};

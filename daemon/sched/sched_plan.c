@@ -9,7 +9,6 @@
  * worker's way there, and for what the prediction may be off. */
 #define PLAN_AHEAD_US 1000
 #define PLAN_AHEAD_SHARE 0.0625
-#define ABOVE_US 10000000u /* so long one that came above others makes the next likely */
 #define MASKS_AHEAD_US 200
 
 static bool per_position(const struct seq *seq)
@@ -464,26 +463,18 @@ bool sched_unstall(struct sched *sched, time_us now_us)
     return true;
 }
 
-/* It has prompts, which are planned at once; but for those below such as came of late, above others
- * that ran: the next of them is to be in the step. */
-static bool reads_now(const struct sched *sched, const struct list *list)
-{
-    if (list_empty(list))
-        return false;
-    const struct seq *first = container_of(list->next, struct seq, run_link);
-    return sched->now_us > sched->above_us + ABOVE_US || sched_level(first) >= sched->above_level;
-}
-
 /* It would only decode, and what it has is known: it is planned shortly before it begins, so that a
- * prompt that comes until then is in it, and does not wait for a step more. Where a mask is still
- * missing there is less to lose by being late. */
+ * prompt that comes until then is in it, and does not wait for a step more. One with prompts is
+ * planned at once, unless others above them may come. Where a mask is still missing there is less
+ * to lose by being late. */
 time_us sched_hold(const struct sched *sched)
 {
     bool masks = sched_masks_late(sched);
     if (sched->limits.stages > 1 || sched_in_flight(sched) != 1 || !cost_known(&sched->cost))
         return 0;
+    bool reads = !list_empty(&sched->prefill) || !list_empty(&sched->waiting);
     if (!masks && (sched->options.ttft_target_us == 0 || list_empty(&sched->decode) ||
-                   reads_now(sched, &sched->prefill) || reads_now(sched, &sched->waiting)))
+                   (reads && !sched_expects_above(sched))))
         return 0;
     double lasts_us = sched_estimate_us(sched);
     double early_us = (masks ? MASKS_AHEAD_US : PLAN_AHEAD_US) + lasts_us * PLAN_AHEAD_SHARE;

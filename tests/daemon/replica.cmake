@@ -1,5 +1,6 @@
 sluice_test(replica PARTS 4
     SOURCES
+        ../bench/latency/machine.c
         replica_main.c
         request/replica_select_test.c
         rig/fake_copy.c
@@ -13,6 +14,7 @@ sluice_test(replica PARTS 4
         sched/kv_test.c
         sched/limit_test.c
         sched/lookup_test.c
+        sched/overload_test.c
         sched/sched_cache_test.c
         sched/sched_drafts_test.c
         sched/sched_preempt_test.c

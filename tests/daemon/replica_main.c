@@ -10,6 +10,7 @@ int main(void)
     srunner_add_suite(runner, stats_suite());
     srunner_add_suite(runner, sched_suite());
     srunner_add_suite(runner, sched_preempt_suite());
+    srunner_add_suite(runner, overload_suite());
     srunner_add_suite(runner, limit_suite());
     srunner_add_suite(runner, sched_cache_suite());
     srunner_add_suite(runner, tier_suite());

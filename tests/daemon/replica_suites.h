@@ -9,6 +9,7 @@ Suite *place_suite(void);
 Suite *limit_suite(void);
 Suite *lookup_suite(void);
 Suite *mailbox_suite(void);
+Suite *overload_suite(void);
 Suite *sched_suite(void);
 Suite *sched_preempt_suite(void);
 Suite *sched_random_suite(void);

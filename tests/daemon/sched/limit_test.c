@@ -117,6 +117,38 @@ START_TEST(a_first_token_that_is_late_has_all_that_the_other_target_allows)
 }
 END_TEST
 
+/* One came above those that run: for ten seconds what is below it has half of the other target, or
+ * twice what the decode rows take; what is as high as it has all of it. */
+static const struct {
+    uint64_t itl_us;
+    int32_t above, beside; /* priorities: of the one that came, and of another that has a prompt */
+    time_us since_us;
+    uint32_t tokens;
+} steps[] = {{100, 0, 0, 0, 86},       {100, 1, 0, 0, 36}, {40, 1, 0, 0, 14},
+             {100, 1, 0, 11000000, 86}, {100, 1, 1, 0, 86}, {100, 2, 1, 0, 36}};
+
+START_TEST(who_may_come_above_does_not_wait_for_a_long_step)
+{
+    open_rig(256, 256);
+    rig.sched.options.ttft_target_us = QUARTER_US;
+    struct fake_options above = rig_generate(4, 1), prompt = rig_generate(250, 2);
+    above.priority = steps[_i].above;
+    uint32_t first = rig_add(&rig, &above);
+    while (rig.ended[first] == 0)
+        rig_submit(&rig), rig_complete(&rig);
+    rig.now_us += steps[_i].since_us;
+    rig.sched.chunk_min = 8;
+    rig.sched.options.itl_target_us = steps[_i].itl_us;
+    prompt.priority = steps[_i].beside;
+    uint32_t index = rig_add(&rig, &prompt);
+    rig.seqs[index]->arrived_us -= QUARTER_US;
+    rig_submit(&rig);
+    const struct gpu_row *row = rig_row(&rig, index);
+    expect_about(row ? row->q_len : 0, steps[_i].tokens);
+    close_rig();
+}
+END_TEST
+
 START_TEST(what_takes_two_steps_is_read_in_equal_ones)
 {
     uint32_t first = open_rig(256, 256);
@@ -272,6 +304,8 @@ Suite *limit_suite(void)
     tcase_add_test(tcase, a_prompt_that_is_in_time_is_read_in_shorter_steps);
     tcase_add_test(tcase, what_a_first_token_has_waited_counts);
     tcase_add_test(tcase, a_first_token_that_is_late_has_all_that_the_other_target_allows);
+    tcase_add_loop_test(tcase, who_may_come_above_does_not_wait_for_a_long_step, 0,
+                        (int)(sizeof(steps) / sizeof(steps[0])));
     tcase_add_test(tcase, what_takes_two_steps_is_read_in_equal_ones);
     tcase_add_test(tcase, equal_steps_are_whole_tiles);
     tcase_add_test(tcase, who_waits_behind_others_counts);
