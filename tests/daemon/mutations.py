@@ -66,7 +66,7 @@ MUTATIONS = [
     Mutation("who was above others is expected for ever", "daemon/sched/sched_inner.h",
              [(" && sched->now_us <= sched->above_us + SCHED_ABOVE_US", "")], [(REPLICA, "limit"), (REPLICA, "sched, priorities")]),
     Mutation("a step of prompts below is as long as any", "daemon/sched/sched_limit.c",
-             [("are_below(sched) ? fmin(itl_us, below_us) : itl_us", "are_below(sched) ? itl_us : itl_us")],
+             [("are_below(sched) ? fmin(itl_us, below_us) : itl_us", "are_below(sched) ? fmax(itl_us, below_us) : itl_us")],
              [(REPLICA, "limit"), (REPLICA, "sched, overload")]),
     Mutation("a step of prompts above is short", "daemon/sched/sched_limit.c",
              [("below = below && sched_level(seq) < sched->above_level;", "below = below && seq->priority < INT32_MAX;")],
