@@ -69,7 +69,9 @@ int warmup_run(struct rank *rank, struct error *error)
                                           {96, 1},  {128, 1}, {192, 1}, {256, 1},
                                           {384, 1}, {512, 1}, {768, 1}, {1024, 1}};
     const struct gpu_limits *limits = &rank->engine->facts.limits;
-    if (!op_list_computes(rank->program.list) || rank->engine->rank_count > 1)
+    struct gpu_kept *kept = rank->engine->kept;
+    if (!op_list_computes(rank->program.list) || rank->engine->rank_count > 1 ||
+        (kept && kept->warm))
         return 0;
     int status = plan_write(rank, error);
     for (uint32_t i = 0; !status && i < sizeof shapes / sizeof *shapes; i++) {
@@ -81,8 +83,13 @@ int warmup_run(struct rank *rank, struct error *error)
     }
     if (status && status != -ERR_DEVICE_MEMORY)
         return status;
+    const bool all = status == 0;
     status = streams_synchronize(&rank->lane, error);
-    return status ? status : mem_trim(&rank->mem, error);
+    if (!status)
+        status = mem_trim(&rank->mem, error);
+    if (!status && kept)
+        kept->warm = all;
+    return status;
 }
 
 /* Up to the first that cannot be had; *ret_count says how many were. */

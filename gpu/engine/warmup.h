@@ -4,7 +4,9 @@
  * every launch is made, no kernel finds anything to do but products, whose results nobody reads.
  * The lengths are those up to 1,024 for which the tuner chose algorithms, whose kernels load too.
  *
- * Only where the rank is alone: with others each sum would wait for them. Other shapes than these,
+ * Only where the rank is alone: with others each sum would wait for them; and once for all engines
+ * of a model that sleeps and wakes (kept_weights.h), as long as the device's context stands: what
+ * waits for a model that wakes would wait for these steps, too. Other shapes than these,
  * and what few requests ask for (penalties, scores, embeddings), load when they come.
  *
  * Thread: the rank's own, before its first step, after the tuner; blocks. */

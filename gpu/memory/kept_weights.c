@@ -157,6 +157,7 @@ int kept_weights_send(struct gpu_kept *kept, uint32_t number, void *weights, cud
 
 void kept_weights_unpin(struct gpu_kept *kept)
 {
+    kept->warm = false; /* kernels go with the device's context */
     if (atomic_load_explicit(&kept->pinned, memory_order_relaxed) > 0)
         (void)cudaSetDevice(kept->device);
     for (uint32_t r = 0; r < GPU_DEVICES_MAX; r++)

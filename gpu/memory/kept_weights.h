@@ -6,6 +6,8 @@
  * filled half is dropped. When the devices are given back the pages are mapped alone (unpin), and
  * are registered again, chunk by chunk, as they are copied.
  *
+ * Beside them stands what else the next engine need not do again on the same devices: `warm`.
+ *
  * Threads: one at a time; the ranks of a starting engine each send their own part; kept_memory any.
  */
 #pragma once
@@ -35,6 +37,7 @@ struct gpu_kept {
     int device;           /* one of those that it was filled from */
     bool whole;
     atomic_bool refused;  /* some of its pages were not registered again */
+    bool warm;            /* kernels of its engine's steps are loaded (engine/warmup.h): until unpin */
     struct kept_part parts[GPU_DEVICES_MAX];
     _Atomic uint64_t bytes, pinned;
 };
@@ -61,6 +64,6 @@ bool kept_weights_has(const struct gpu_kept *kept, uint32_t number, uint64_t byt
  * under way all the same, and what comes behind them on the stream may overwrite them. */
 int kept_weights_send(struct gpu_kept *kept, uint32_t number, void *weights, cudaStream_t stream,
                       struct error *error);
-/* Copies from and to it have ended. */
+/* Copies from and to it have ended, and the devices are given back next. */
 void kept_weights_unpin(struct gpu_kept *kept);
 void kept_weights_memory(const struct gpu_kept *kept, uint64_t *ret_pinned, uint64_t *ret_mapped);

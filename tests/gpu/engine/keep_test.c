@@ -256,6 +256,29 @@ START_TEST(with_the_device_given_back_they_are_mapped_and_come_back)
 }
 END_TEST
 
+/* Of a start. */
+static uint64_t launches(void)
+{
+    uint64_t before = emu_calls(EMU_launch);
+    wake();
+    uint64_t count = emu_calls(EMU_launch) - before;
+    sleep_now();
+    return count;
+}
+
+START_TEST(steps_that_load_kernels_run_once_for_all_engines_of_a_context)
+{
+    setup(0, 0);
+    uint64_t cold = launches(), warm = launches();
+    ck_assert_uint_lt(warm, cold);
+    ck_assert_uint_eq(launches(), warm);
+    gpu_module.kept_unpin(kept); /* the device would be given back */
+    ck_assert_uint_eq(launches(), cold);
+    ck_assert_uint_eq(launches(), warm);
+    end();
+}
+END_TEST
+
 START_TEST(pages_that_are_not_registered_again_leave_the_files)
 {
     struct error error;
@@ -508,6 +531,7 @@ Suite *keep_suite(void)
     tcase_add_loop_test(tcase, they_come_from_host_memory_and_from_no_file, 0, LAYOUTS);
     tcase_add_loop_test(tcase, with_the_device_given_back_they_are_mapped_and_come_back, 0,
                         LAYOUTS);
+    tcase_add_test(tcase, steps_that_load_kernels_run_once_for_all_engines_of_a_context);
     tcase_add_test(tcase, pages_that_are_not_registered_again_leave_the_files);
     tcase_add_test(tcase, pages_that_the_driver_keeps_stay_counted);
     tcase_add_test(tcase, one_limit_holds_for_weights_and_for_blocks);
