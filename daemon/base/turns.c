@@ -5,7 +5,9 @@
 
 static bool goes_before(const struct turn *a, const struct turn *b)
 {
-    return a->key != b->key ? a->key < b->key : a->number < b->number;
+    if (a->key != b->key)
+        return a->key < b->key;
+    return a->fresh != b->fresh ? a->fresh : a->number < b->number;
 }
 
 /* Two heaps become one; either may be NULL. */
@@ -46,9 +48,10 @@ static struct turn *merge_all(struct turn *first)
     return all;
 }
 
-static void put(struct turns *turns, struct turn *turn)
+static void put(struct turns *turns, struct turn *turn, bool fresh)
 {
     turn->key = turn->used;
+    turn->fresh = fresh;
     turn->number = turns->number++;
     turn->child = turn->next = turn->prev = NULL;
     turns->root = merge(turns->root, turn);
@@ -77,9 +80,14 @@ void turns_add(struct turns *turns, struct turn *turn)
     turn->waits = true;
     (void)turns_first(turns);
     turns->weights += turn_weight(turn);
-    if (turn->used < turns->floor)
-        turn->used = turns->floor;
-    put(turns, turn);
+    const uint64_t below = TURN_FRESH_TOKENS * TURN_TOKEN;
+    uint64_t start = turns->floor > below ? turns->floor - below : 0;
+    if (turns->root && turns->root->key > start)
+        start = turns->root->key;
+    bool fresh = turn->used < start;
+    if (fresh)
+        turn->used = start;
+    put(turns, turn, fresh);
 }
 
 void turns_remove(struct turns *turns, struct turn *turn)
@@ -96,7 +104,7 @@ struct turn *turns_first(struct turns *turns)
     while (turns->root && turns->root->key < turns->root->used) {
         struct turn *turn = turns->root;
         take(turns, turn);
-        put(turns, turn);
+        put(turns, turn, false);
     }
     if (turns->root && turns->floor < turns->root->key)
         turns->floor = turns->root->key;

@@ -57,9 +57,10 @@ static void each(struct shares *shares, void (*look)(struct shares *shares, cons
 /* ---- the books against the server's counters ---------------------------------------------------
  *
  * A counter is what was charged, of a user without what it has credit for, but for one thing: who
- * begins to wait starts at the floor of those that it waits among, if that is more. A floor never falls, so a counter that is ahead of the
- * books lies between the floor of when they were last compared and the present one. And nobody
- * begins below all those who waited then and wait now: the floor is not below the least of these.
+ * begins to wait starts at the least counter of those that it waits among, or TURN_FRESH_TOKENS
+ * below their floor, if that is more. The floor is never below the least counter and never falls, so a
+ * counter that is ahead of the books lies between the lower bound of when they were last compared
+ * and the present floor. And nobody begins below all those who waited then and wait now.
  */
 
 static uint64_t floor_of(const struct shares *shares, const struct session *session, uint32_t level)
@@ -98,7 +99,9 @@ static void look_at(struct shares *shares, const struct user *user, const struct
         watch->stays[i] = watch->waits[i] && turn->waits && turn->number == watch->number[i];
         if (net == watch->used[i])
             continue;
-        bool raised = net > watch->used[i] && used >= last_floor(shares, session, i) &&
+        const uint64_t below = TURN_FRESH_TOKENS * TURN_TOKEN;
+        bool raised = net > watch->used[i] &&
+                      used + below >= last_floor(shares, session, i) &&
                       used <= floor_of(shares, session, i);
         if (!raised && !(fresh && user)) /* what a user owes is remembered while it is away */
             WRONG("%s %" PRIu64 " has used %" PRIu64
@@ -297,9 +300,9 @@ static void each_seq(struct shares *shares,
  * The bound that follows. Somebody waits with counter c among rivals with counters v. While it
  * does, a rival is sent something only with v <= c. So what it is charged in that time is at most
  * (c - v), the prompt of the sequence that takes it past c, and what its sequences that run then
- * still generate. A rival that comes begins at the floor, which each of these prompts raises by its
- * part for each who waits; past c it finds nobody to overtake. So newcomers are given at most
- * (c - floor) tokens of prompts for each who waits. The same holds between priorities for turns of
+ * still generate. A rival that comes begins at most TURN_FRESH_TOKENS below the floor, which each
+ * of these prompts raises by its part for each who waits; past c it finds nobody to overtake. So
+ * newcomers are given at most (c - floor + TURN_FRESH_TOKENS) tokens of prompts for each who waits. The same holds between priorities for turns of
  * the share, of which there is one whenever top_used exceeds low_used; and what goes before a
  * priority that waits raises top_used, by `share` of 100 of its tokens: so it is at most
  * (low_used - top_used) / share, (100 - share) / share of what the share itself is charged

@@ -180,7 +180,7 @@ START_TEST(floods_share_by_their_weights_and_the_quiet_one_does_not_wait)
     ck_assert_uint_gt(sum, 200000); /* the device is not idle meanwhile */
     ck_assert_uint_ge(all.told, 30);
     ck_assert_uint_le(all.steps_most, 2);
-    ck_assert_uint_le(all.wait_us_most, 500000);
+    ck_assert_uint_le(all.wait_us_most, 300000);
 }
 END_TEST
 

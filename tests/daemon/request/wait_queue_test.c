@@ -5,7 +5,7 @@
 #include "daemon/request/request.h"
 #include "tests/daemon/daemon_suites.h"
 
-#define SEQS 4096
+#define SEQS 16384
 #define USERS 3
 #define CONNS 2 /* of each user */
 
@@ -191,6 +191,41 @@ START_TEST(what_was_generated_counts)
 }
 END_TEST
 
+/* Of users whose turns are long ones: it is before all of them, once for each time it comes. */
+START_TEST(who_asks_now_and_then_is_next)
+{
+    for (int i = 0; i < 40; i++) {
+        push_heavy(0, 0, 0, 4000);
+        push_heavy(1, 0, 0, 3000);
+    }
+    for (int turn = 0; turn < 20; turn++) {
+        for (int i = 0; i < 2 + turn % 3; i++)
+            ck_assert_int_ne(take(), '2');
+        push_heavy(2, 0, 0, 10);
+        ck_assert_int_eq(take(), '2');
+    }
+}
+END_TEST
+
+/* Nor does it get more by that than who always waits. */
+START_TEST(who_comes_one_at_a_time_gets_no_more_than_its_part)
+{
+    uint64_t tokens[USERS] = {0};
+    for (int i = 0; i < 300; i++)
+        push_heavy(0, 0, 0, 40);
+    push_heavy(1, 0, 0, 30);
+    for (int i = 0; i < 500; i++) {
+        struct seq *seq = take_seq();
+        int user = owner[seq - seqs] / 10;
+        tokens[user] += cost[seq - seqs];
+        if (user == 1)
+            push_heavy(1, 0, 0, 30);
+    }
+    ck_assert_uint_le(tokens[1], tokens[0] + 100);
+    ck_assert_uint_ge(tokens[1], tokens[0] * 9 / 10);
+}
+END_TEST
+
 START_TEST(who_stays_away_saves_nothing_up)
 {
     for (int i = 0; i < 100; i++)
@@ -317,7 +352,7 @@ START_TEST(who_is_between_two_that_come_and_go_is_not_starved)
 }
 END_TEST
 
-#define NEWCOMERS 2000
+#define NEWCOMERS 15000
 
 static struct waiting_conn newcomers[NEWCOMERS];
 
@@ -439,6 +474,8 @@ Suite *waiting_suite(void)
     tcase_add_test(tcase, turns_go_by_tokens_and_not_by_sequences);
     tcase_add_test(tcase, users_get_parts_as_their_weights_are);
     tcase_add_test(tcase, what_was_generated_counts);
+    tcase_add_test(tcase, who_asks_now_and_then_is_next);
+    tcase_add_test(tcase, who_comes_one_at_a_time_gets_no_more_than_its_part);
     tcase_add_test(tcase, who_stays_away_saves_nothing_up);
     tcase_add_test(tcase, connections_of_a_user_take_turns);
     tcase_add_test(tcase, two_connections_get_no_more_than_one);
