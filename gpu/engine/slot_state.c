@@ -53,6 +53,9 @@ static void batch_cut(struct arena *cutter, struct batch *batch, const struct gp
         .decode_len_max = ATTENTION_DECODE_MAX,
         .prefill_rows_max = limits->rows_max,
         .prefill_tokens_max = limits->tokens_max,
+        .prefill_context_max = limits->context_max,
+        .prefill_keys_max = rows * limits->context_max,
+        .prefill_pairs_max = tokens * limits->context_max,
         .context_max = limits->context_max,
     };
     groups_cut(cutter, batch, model, groups, limits);

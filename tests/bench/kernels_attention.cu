@@ -231,6 +231,11 @@ static double differing(const std::vector<float> &a, const std::vector<float> &b
     return count;
 }
 
+static double allowed(const struct world &w)
+{
+    return w.dtype == DTYPE_F32 ? 2e-6 : w.dtype == DTYPE_BF16 ? 6e-3 : 1e-3;
+}
+
 static void check_one(const char *name, struct world w, uint64_t seed, uint32_t every)
 {
     if (!check_is_ours())
@@ -241,10 +246,7 @@ static void check_one(const char *name, struct world w, uint64_t seed, uint32_t 
     std::vector<float> out = attend(w);
     snprintf(text, sizeof(text), "attend %s: %u/%u heads of %u, blocks of %u, window %u", name,
              w.heads, w.kv_heads, w.dim, w.block_tokens, w.window);
-    verdict(text, reference(w, out, every),
-            w.dtype == DTYPE_F32    ? 2e-6
-            : w.dtype == DTYPE_BF16 ? 6e-3
-                                    : 1e-3);
+    verdict(text, reference(w, out, every), allowed(w));
     double changed = differing(out, attend(w));
     if (w.args.scratch) { /* without room for partial results: the same bits by another way */
         w.args.scratch = NULL;
@@ -252,6 +254,24 @@ static void check_one(const char *name, struct world w, uint64_t seed, uint32_t 
     }
     if (changed > 0)
         verdict("    the same bits again, and without scratch", changed, 0);
+    release(w);
+}
+
+/* Chunks whose keys are shared out: again to the same bits, and without room for that to others. */
+static void check_spans(const char *name, struct world w, uint64_t seed)
+{
+    if (!check_is_ours())
+        return;
+    random_state random = {seed};
+    char text[128];
+    build(w, random, 3);
+    std::vector<float> out = attend(w);
+    snprintf(text, sizeof(text), "attend %s: %u/%u heads of %u, blocks of %u, window %u", name,
+             w.heads, w.kv_heads, w.dim, w.block_tokens, w.window);
+    verdict(text, reference(w, out, 5), allowed(w));
+    verdict("    the same bits again", differing(out, attend(w)), 0);
+    w.args.scratch = NULL;
+    verdict("    without scratch", reference(w, attend(w), 5), allowed(w));
     release(w);
 }
 
@@ -295,7 +315,7 @@ void attention_check()
     prompts = {{0, 64}, {0, 129}, {0, 9}, {63, 65}, {128, 300}, {0, 777}, {1, 128}};
     for (int i = 0; i < 9; i++)
         tiny.push_back({random.below(200), 1 + random.below(12)});
-    std::vector<row_spec> many;
+    std::vector<row_spec> many, behind = {{1900, 33}, {70, 1}, {1024, 9}, {0, 150}, {1500, 130}};
     for (int i = 0; i < 3000; i++)
         many.push_back({random.below(20), 1});
     for (uint32_t dim : {64u, 128u, 256u, 80u, 96u}) {
@@ -312,6 +332,11 @@ void attention_check()
     check_one("tiny", {4, 2, 16, 16, 0, DTYPE_F32, tiny}, 11, 1);
     check_one("odd dimension", {3, 1, 20, 16, 40, half_t, tiny}, 12, 1);
     check_one("float32", {8, 2, 128, 32, 0, DTYPE_F32, mixed}, 13, 31);
+    for (uint32_t dim : {64u, 128u}) {
+        check_spans("behind", {8, 2, dim, 32, 0, half_t, {{2900, 65}}}, dim + 7);
+        check_spans("several behind", {8, 1, dim, 64, 0, half_t, behind}, dim + 8);
+        check_spans("behind, window", {4, 4, dim, 16, 1200, half_t, behind}, dim + 9);
+    }
     check_cut(128);
     check_cut(64);
 }
@@ -321,10 +346,14 @@ void attention_check()
 static const uint32_t LAYERS = 16; /* figures go through all of them, so that the L2 holds none */
 
 static struct world big_world(uint32_t heads, uint32_t kv_heads, uint32_t dim,
-                              uint32_t block_tokens, uint32_t count, row_spec row)
+                              uint32_t block_tokens, uint32_t count, row_spec row,
+                              const std::vector<uint32_t> &fresh = {})
 {
     struct world w = {heads, kv_heads, dim, block_tokens, 0, half_t, {}, LAYERS, 0};
     w.rows.assign(count, row);
+    for (uint32_t length : fresh)
+        w.rows.push_back({0, length});
+    count += (uint32_t)fresh.size();
     struct attention_args &a = w.args;
     a.dtype = half_t;
     a.kv.format = format_plain(half_t);
@@ -402,12 +431,20 @@ static void decode_figure(uint32_t count, uint32_t context, uint32_t dim, uint32
     release(w);
 }
 
-static void prefill_figure(uint32_t count, uint32_t tokens, uint32_t dim)
+/* `fresh`: more rows of so many tokens, behind none. */
+static void prefill_figure(uint32_t count, uint32_t tokens, uint32_t dim, uint32_t behind = 0,
+                           std::vector<uint32_t> fresh = {})
 {
-    struct world w = big_world(32, 8, dim, 32, count, {0, tokens});
-    double ms = time_world(w), work = 4.0 * count * 32 * dim * ((double)tokens * tokens / 2);
-    printf("prefill attention %2u x %5u, 32/8 heads of %3u: %8.1f us %5.0f TFLOP/s\n", count,
-           tokens, dim, ms * 1e3, work / ms / 1e9);
+    struct world w = big_world(32, 8, dim, 32, count, {behind, tokens}, fresh);
+    double pairs = count * ((double)tokens * tokens / 2 + (double)tokens * behind);
+    char more[64] = "";
+    for (uint32_t length : fresh) {
+        pairs += (double)length * length / 2;
+        snprintf(more + strlen(more), sizeof(more) - strlen(more), " + %u", length);
+    }
+    double ms = time_world(w), work = 4.0 * 32 * dim * pairs;
+    printf("prefill attention %2u x %5u behind %5u%s, 32/8 heads of %3u: %8.1f us %5.0f TFLOP/s\n",
+           count, tokens, behind, more, dim, ms * 1e3, work / ms / 1e9);
     fflush(stdout);
     release(w);
 }
@@ -445,4 +482,13 @@ void prefill_bench()
     prefill_figure(2, 4096, 128);
     prefill_figure(1, 8192, 64);
     prefill_figure(1, 128, 128);
+    prefill_figure(64, 20, 128);
+    for (uint32_t dim : {128u, 64u})
+        for (uint32_t behind : {8064u, 32768u})
+            for (uint32_t tokens : {16u, 65u, 200u, 512u})
+                prefill_figure(1, tokens, dim, behind);
+    prefill_figure(3, 65, 128, 8064);
+    prefill_figure(8, 65, 128, 2048);
+    prefill_figure(1, 65, 128, 8064, {512});
+    prefill_figure(1, 65, 128, 8064, {300, 1500, 40});
 }

@@ -10,9 +10,10 @@
  * A sequence is split at multiples of ATTENTION_SPLIT positions. Each split gives its maximum m,
  * its sum l of exp(s - m) and its unscaled output o; splits are combined from the first to the
  * last: M = max(m, m'), l = l * exp(m - M) + l' * exp(m' - M), o likewise; behind the last a sink, of l' = 1 and
- * o' = 0; at the end o / l. So bits depend neither on the batch nor on how the prompt was cut into rows (CUDA: within the decode
- * path of up to 16 rows, of more rows, and within the prefill path; with `invariant` all rows go one
- * path). Query head h reads KV head h /
+ * o' = 0; at the end o / l. So bits depend neither on the batch nor on how the prompt was cut into
+ * rows (CUDA: within the decode path of up to 16 rows, of more rows, and within the prefill path;
+ * there steps of few queries behind long contexts have others, by how many they are and by what is
+ * before them; with `invariant` all rows go one path). Query head h reads KV head h /
  * (heads / kv_heads). */
 #pragma once
 
@@ -43,21 +44,27 @@ struct attention_args {
 static inline void attention_bounds_clear(struct batch *batch)
 {
     batch->q_len_max = batch->decode_len_max = batch->context_max = 0;
-    batch->prefill_rows_max = batch->prefill_tokens_max = 0;
+    batch->prefill_rows_max = batch->prefill_tokens_max = batch->prefill_context_max = 0;
+    batch->prefill_keys_max = batch->prefill_pairs_max = 0;
 }
 
 static inline void attention_bounds_add(struct batch *batch, uint32_t position, uint32_t q_len)
 {
+    uint32_t context = position + q_len;
     if (q_len > ATTENTION_DECODE_MAX) {
         batch->prefill_rows_max++;
         batch->prefill_tokens_max += q_len;
+        batch->prefill_keys_max += context;
+        batch->prefill_pairs_max += (uint64_t)context * q_len;
+        if (context > batch->prefill_context_max)
+            batch->prefill_context_max = context;
     } else if (q_len > batch->decode_len_max) {
         batch->decode_len_max = q_len;
     }
     if (q_len > batch->q_len_max)
         batch->q_len_max = q_len;
-    if (position + q_len > batch->context_max)
-        batch->context_max = position + q_len;
+    if (context > batch->context_max)
+        batch->context_max = context;
 }
 
 /* Room for the splits' partial results, for these bounds. 0 on the CPU device. */

@@ -1,28 +1,25 @@
 /* What attention_prefill_wgmma.cu works on, and the group of four warps that brings it.
  *
  * Blocks stay, and take one item after the other: GROUP_QUERIES queries for each group of
- * consumers, of one row and query head. Numbers come from batch.next_item; the row is found and
+ * consumers, of one row and query head; PACKED: one KV head, and a span of its keys
+ * (attention_prefill_spans.cuh). Numbers come from batch.next_item; the row is found and
  * queries and the first keys are asked for while the consumers are still at the item before. */
 #pragma once
 
+#include "gpu/kernels/attention/attention_prefill_spans.cuh"
 #include "gpu/kernels/attention/attention_tile.cuh"
 #include "gpu/kernels/attention/kv_wide.cuh"
 #include "gpu/kernels/common/ring.cuh"
 
 #define GROUP_THREADS 128
 #define GROUP_QUERIES 64
-#define KEYS 128
+#define KEYS PREFILL_KEYS
 #define STAGES 2       /* of keys, and of values */
 #define PIECE 16       /* positions that are next to each other in every cache */
 #define BARRIER_LOAD 1 /* named barriers: of those who load; and each group's turn */
 #define BARRIER_TURN 2
 
-/* Groups that attend. Of dimension 64 three fit, and keys are brought for half as many queries
- * again. */
-template <int HD> constexpr uint32_t CONSUMERS = HD == 64 ? 3 : 2;
-template <int HD> constexpr uint32_t QUERIES = GROUP_QUERIES *CONSUMERS<HD>;
-
-/* An item. */
+/* An item. PACKED: token and position are those of the row's first token. */
 struct wgmma_work {
     const uint32_t *table;
     uint32_t token;             /* of the first query */
@@ -30,6 +27,8 @@ struct wgmma_work {
     uint32_t first, last;       /* keys that some query sees */
     uint32_t tile, tile_end;    /* of keys */
     uint32_t head, kv_head;
+    uint32_t query;  /* PACKED: the first, from the row's first */
+    uint32_t record; /* PACKED: of all queries; SPAN_WHOLE: they need none */
 };
 
 namespace HALF
@@ -80,15 +79,24 @@ struct wgmma_rows {
     uint32_t before; /* tiles of the rows before */
 };
 
-template <int HD>
-__device__ __forceinline__ void rows_count(const struct batch &batch, wgmma_rows &rows)
+template <int HD, bool PACKED>
+__device__ __forceinline__ void rows_count(const struct attention_args &a,
+                                           const struct batch_group &group, uint32_t span,
+                                           wgmma_rows &rows)
 {
     uint32_t lane = threadIdx.x % WARP, index = rows.base + lane;
     rows.row = make_uint4(0, 0, 0, 0);
-    if (index < batch.counts->rows)
-        rows.row = *reinterpret_cast<const uint4 *>(&batch.rows[index]);
-    uint32_t q_len = rows.row.z;
-    rows.sum = q_len > ATTENTION_DECODE_MAX ? (q_len + QUERIES<HD> - 1) / QUERIES<HD> : 0;
+    if (index < a.batch.counts->rows)
+        rows.row = *reinterpret_cast<const uint4 *>(&a.batch.rows[index]);
+    uint32_t q_len = rows.row.z, per = PACKED ? a.heads / a.kv_heads : 1;
+    rows.sum = q_len > ATTENTION_DECODE_MAX ? spans_tiles(q_len, per, QUERIES<HD>) : 0;
+    if (PACKED && rows.sum && !spans_are_tiles(rows.row.y, q_len, span)) {
+        uint32_t tiles = rows.sum;
+        rows.sum = 0;
+        for (uint32_t tile = 0; tile < tiles; tile++)
+            rows.sum +=
+                spans_of(rows.row.y, q_len, per, QUERIES<HD>, tile, group.window, span).count;
+    }
 #pragma unroll
     for (uint32_t offset = 1; offset < WARP; offset *= 2) {
         uint32_t other = __shfl_up_sync(FULL_MASK, rows.sum, offset);
@@ -96,24 +104,36 @@ __device__ __forceinline__ void rows_count(const struct batch &batch, wgmma_rows
     }
 }
 
-/* Item `number`: heads of a tile follow each other, and within a row the last tile, which sees the
- * most keys, comes first. False where there are not so many; rows.before is then the number of all
- * tiles. */
-template <int HD>
+/* The row of tile (PACKED: unit) `number`, by its lane; rows.before is then of the rows before
+ * those that were counted. False where there are not so many: rows.before is the number of all. */
+template <int HD, bool PACKED>
 __device__ __forceinline__ bool rows_find(const struct attention_args &a,
-                                          const struct batch_group &group, wgmma_rows &rows,
-                                          uint32_t number, wgmma_work &work)
+                                          const struct batch_group &group, uint32_t span,
+                                          wgmma_rows &rows, uint32_t number, uint32_t &lane)
 {
-    uint32_t tile = number / a.heads, all;
-    while (all = __shfl_sync(FULL_MASK, rows.sum, WARP - 1), tile - rows.before >= all) {
+    uint32_t all;
+    while (all = __shfl_sync(FULL_MASK, rows.sum, WARP - 1), number - rows.before >= all) {
         rows.before += all;
         rows.base += WARP;
         if (rows.base >= a.batch.counts->rows)
             return false;
-        rows_count<HD>(a.batch, rows);
+        rows_count<HD, PACKED>(a, group, span, rows);
     }
+    lane = __ffs(__ballot_sync(FULL_MASK, rows.sum > number - rows.before)) - 1;
+    return true;
+}
+
+/* Item `number`: heads of a tile follow each other, and within a row the last tile, which sees the
+ * most keys, comes first. False where there are not so many. */
+template <int HD>
+__device__ __forceinline__ bool work_find(const struct attention_args &a,
+                                          const struct batch_group &group, wgmma_rows &rows,
+                                          uint32_t number, wgmma_work &work)
+{
+    uint32_t tile = number / a.heads, lane;
+    if (!rows_find<HD, false>(a, group, SPAN_WHOLE, rows, tile, lane))
+        return false;
     tile -= rows.before;
-    uint32_t lane = __ffs(__ballot_sync(FULL_MASK, rows.sum > tile)) - 1;
     uint32_t slot = __shfl_sync(FULL_MASK, rows.row.x, lane);
     uint32_t position = __shfl_sync(FULL_MASK, rows.row.y, lane);
     uint32_t q_len = __shfl_sync(FULL_MASK, rows.row.z, lane);
@@ -130,6 +150,45 @@ __device__ __forceinline__ bool rows_find(const struct attention_args &a,
     work.tile_end = work.last / KEYS + 1;
     work.head = number % a.heads;
     work.kv_head = work.head / (a.heads / a.kv_heads);
+    return true;
+}
+
+/* The same of a KV head's queries and a span of their keys. */
+template <int HD>
+__device__ __forceinline__ bool work_find_packed(const struct attention_args &a,
+                                                 const struct batch_group &group,
+                                                 const prefill_spans &spans, wgmma_rows &rows,
+                                                 uint32_t number, wgmma_work &work)
+{
+    uint32_t unit = number / a.kv_heads, per = a.heads / a.kv_heads, lane;
+    if (!rows_find<HD, true>(a, group, spans.tiles, rows, unit, lane))
+        return false;
+    uint32_t slot = __shfl_sync(FULL_MASK, rows.row.x, lane);
+    work.position = __shfl_sync(FULL_MASK, rows.row.y, lane);
+    uint32_t q_len = __shfl_sync(FULL_MASK, rows.row.z, lane);
+    work.token = __shfl_sync(FULL_MASK, rows.row.w, lane);
+    uint32_t row_unit = __shfl_sync(FULL_MASK, rows.sum, lane ? lane - 1 : 0);
+    row_unit = rows.before + (lane ? row_unit : 0);
+    work.head = work.kv_head = number % a.kv_heads;
+    uint32_t left = unit - row_unit, tile = spans_tiles(q_len, per, QUERIES<HD>) - 1;
+    if (spans_are_tiles(work.position, q_len, spans.tiles))
+        tile -= left, left = 0;
+    spans_reach reach;
+    for (;; left -= reach.count, tile--) {
+        reach = spans_of(work.position, q_len, per, QUERIES<HD>, tile, group.window, spans.tiles);
+        if (left < reach.count)
+            break;
+    }
+    work.table = group.tables + (size_t)slot * group.blocks_max;
+    work.query = tile * QUERIES<HD>;
+    work.queries = min(q_len * per - work.query, QUERIES<HD>);
+    work.first = reach.first;
+    work.last = reach.last;
+    work.tile = spans_before(reach, left);
+    work.tile_end = spans_before(reach, left + 1);
+    work.record = reach.count == 1 ? SPAN_WHOLE : number;
+    if (reach.count > 1 && !left && !work.head && threadIdx.x % GROUP_THREADS == 0)
+        spans.tile_unit[work.token + tile] = unit;
     return true;
 }
 
@@ -168,19 +227,44 @@ __device__ __forceinline__ void wgmma_fetch(const wgmma_work &work, uint64_t pie
     copy_async_commit();
 }
 
+/* Where a query of the item is. */
+struct wgmma_query {
+    uint32_t token, head; /* token: from the item's */
+};
+
+template <bool PACKED>
+__device__ __forceinline__ wgmma_query wgmma_query_of(const struct attention_args &a,
+                                                      const wgmma_work &work, uint32_t query)
+{
+    if (!PACKED)
+        return {query, work.head};
+    uint32_t per = a.heads / a.kv_heads, token = (work.query + query) / per;
+    return {token, work.head * per + work.query + query - token * per};
+}
+
+/* The same in elements of `q`; without PACKED from the item's head. */
+template <bool PACKED, int HD>
+__device__ __forceinline__ size_t wgmma_query_at(const struct attention_args &a,
+                                                 const wgmma_work &work, uint32_t query)
+{
+    wgmma_query at = wgmma_query_of<PACKED>(a, work, query);
+    return (size_t)(work.token + at.token) * a.q_stride + (PACKED ? at.head * HD : 0);
+}
+
 /* The item's queries; those that do not exist as zeros. */
-template <int HD>
+template <int HD, bool PACKED>
 __device__ __forceinline__ void wgmma_fetch_q(const struct attention_args &a,
                                               wgmma_shared<HD> &shared, const wgmma_work &work)
 {
     const uint32_t units = HD / 8, at_once = GROUP_THREADS / units;
     uint32_t unit = threadIdx.x % units, first_row = threadIdx.x % GROUP_THREADS / units;
-    const half_t *from = static_cast<const half_t *>(a.q) + work.head * HD + unit * 8;
+    const uint32_t first_head = PACKED ? 0 : work.head * HD;
+    const half_t *from = static_cast<const half_t *>(a.q) + first_head + unit * 8;
     for (uint32_t query = first_row; query < QUERIES<HD>; query += at_once) {
         bool valid = query < work.queries;
         uint32_t to = shared_address(shared.q[query / GROUP_QUERIES][unit / 8]);
         copy_async(to + swizzled(query % GROUP_QUERIES, unit % 8),
-                   from + (size_t)(work.token + (valid ? query : 0)) * a.q_stride, valid);
+                   from + wgmma_query_at<PACKED, HD>(a, work, valid ? query : 0), valid);
     }
     copy_async_commit();
 }
@@ -277,12 +361,12 @@ __device__ __forceinline__ void wgmma_bring(wgmma_loader &loader, ring_barriers<
     }
 }
 
-template <int HD>
+template <int HD, bool PACKED>
 __device__ __forceinline__ void wgmma_bring_q(wgmma_loader &loader, const struct attention_args &a,
                                               wgmma_shared<HD> &shared, const wgmma_work &work)
 {
     pending_then_wait(loader.pending, shared_address(shared.q_ring.empty), loader.q);
-    wgmma_fetch_q<HD>(a, shared, work);
+    wgmma_fetch_q<HD, PACKED>(a, shared, work);
     if (threadIdx.x % GROUP_THREADS == 0)
         shared.work = work;
     pending_next(loader.pending, ring_barrier(shared_address(shared.q_ring.full), loader.q));
@@ -290,7 +374,7 @@ __device__ __forceinline__ void wgmma_bring_q(wgmma_loader &loader, const struct
 }
 
 /* All that an item needs, in the order in which it needs it. */
-template <int HD, bool EIGHT>
+template <int HD, bool EIGHT, bool PACKED>
 __device__ __forceinline__ void
 wgmma_bring_item(wgmma_loader &loader, const struct attention_args &a,
                  const struct batch_group &group, wgmma_shared<HD> &shared, const wgmma_work &work,
@@ -303,7 +387,7 @@ wgmma_bring_item(wgmma_loader &loader, const struct attention_args &a,
         wgmma_bring<HD, EIGHT>(loader, shared.k_ring, work, pieces, tile,
                                shared_address(&shared.k[stage]));
         if (tile == work.tile)
-            wgmma_bring_q<HD>(loader, a, shared, work);
+            wgmma_bring_q<HD, PACKED>(loader, a, shared, work);
         uint64_t values = pieces + (a.kv.v - a.kv.k);
         if (tile + 1 < work.tile_end)
             pieces = wgmma_look_up(a, group, work, block_shift, tile + 1, row_bytes);
@@ -319,27 +403,29 @@ wgmma_bring_item(wgmma_loader &loader, const struct attention_args &a,
 /* Each block asks for a number once for every item that it has, the first of which is its own
  * number: as many numbers are handed out as there are items, and who has the last leaves the count
  * as it was found. */
-template <int HD, bool EIGHT>
+template <int HD, bool EIGHT, bool PACKED>
 __device__ static void wgmma_load(const struct attention_args &a, const struct batch_group &group,
-                                  wgmma_shared<HD> &shared, uint32_t block_shift)
+                                  const prefill_spans &spans, wgmma_shared<HD> &shared,
+                                  uint32_t block_shift)
 {
     bool leader = threadIdx.x % GROUP_THREADS == 0;
     uint32_t number = blockIdx.x, taken = UINT32_MAX;
     wgmma_loader loader = {};
     wgmma_rows rows = {};
     wgmma_work work;
-    rows_count<HD>(a.batch, rows);
-    while (rows_find<HD>(a, group, rows, number, work)) {
+    rows_count<HD, PACKED>(a, group, spans.tiles, rows);
+    while (PACKED ? work_find_packed<HD>(a, group, spans, rows, number, work)
+                  : work_find<HD>(a, group, rows, number, work)) {
         if (leader)
             taken = atomicAdd(a.batch.next_item, 1);
-        wgmma_bring_item<HD, EIGHT>(loader, a, group, shared, work, block_shift);
+        wgmma_bring_item<HD, EIGHT, PACKED>(loader, a, group, shared, work, block_shift);
         if (leader)
             shared.taken = taken;
         named_sync(BARRIER_LOAD, GROUP_THREADS);
         number = gridDim.x + shared.taken;
         named_sync(BARRIER_LOAD, GROUP_THREADS);
     }
-    if (leader && taken + 1 == rows.before * a.heads)
+    if (leader && taken + 1 == rows.before * (PACKED ? a.kv_heads : a.heads))
         *a.batch.next_item = 0;
     ring_wait_empty(shared_address(shared.q_ring.empty), loader.q);
     if (leader)

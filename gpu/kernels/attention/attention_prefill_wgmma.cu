@@ -10,6 +10,8 @@
  * A group asks for the scores of a tile and for the values of the tile before, and makes weights of
  * the scores while the values are added up; groups ask in turns, so that one's softmax is another's
  * products. A query's bits depend on its position alone: tiles that it does not see change nothing.
+ * But where few items have most of a step's keys, or are fewer than processors, keys are shared out
+ * (attention_prefill_spans.cuh), and bits depend on how they are cut.
  * Figures: tests/bench/EXPERIMENTS.md. */
 #include "gpu/kernels/attention/attention_prefill_load.cuh"
 #include "gpu/kernels/attention/attention_tuned.cuh"
@@ -76,18 +78,54 @@ template <int HD> __device__ __forceinline__ void wgmma_values(wgmma_state<HD> &
     wgmma_commit();
 }
 
+/* Positions of a thread's two queries, and of its group's. */
+template <bool PACKED> struct wgmma_seen {
+    const wgmma_work &work;
+    uint32_t query;
+
+    __device__ __forceinline__ wgmma_seen(const struct attention_args &, const wgmma_work &of,
+                                          uint32_t first)
+        : work(of), query(first)
+    {
+    }
+    __device__ __forceinline__ uint32_t at(int half) const
+    {
+        return work.position + query + half * 8;
+    }
+    __device__ __forceinline__ uint32_t lowest() const { return work.position + query / 64 * 64; }
+    __device__ __forceinline__ uint32_t highest() const { return lowest() + GROUP_QUERIES - 1; }
+};
+
+template <> struct wgmma_seen<true> {
+    uint32_t of[2], ends[2];
+
+    __device__ __forceinline__ wgmma_seen(const struct attention_args &a, const wgmma_work &work,
+                                          uint32_t query)
+    {
+        uint32_t group = query / GROUP_QUERIES * GROUP_QUERIES;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            of[i] = work.position + wgmma_query_of<true>(a, work, query + i * 8).token;
+            ends[i] = work.position +
+                      wgmma_query_of<true>(a, work, group + i * (GROUP_QUERIES - 1)).token;
+        }
+    }
+    __device__ __forceinline__ uint32_t at(int half) const { return of[half]; }
+    __device__ __forceinline__ uint32_t lowest() const { return ends[0]; }
+    __device__ __forceinline__ uint32_t highest() const { return ends[1]; }
+};
+
 /* Scores become weights; what was summed so far is to be scaled by `keep`. */
-template <int HD>
-__device__ __forceinline__ void wgmma_softmax(wgmma_state<HD> &s, const wgmma_work &work,
-                                              uint32_t window, uint32_t tile, uint32_t query,
-                                              float unit)
+template <int HD, bool PACKED>
+__device__ __forceinline__ void wgmma_softmax(wgmma_state<HD> &s, const wgmma_seen<PACKED> &seen,
+                                              uint32_t window, uint32_t tile, float unit)
 {
-    uint32_t base = tile * KEYS, t = threadIdx.x % 4, position = work.position + query;
-    uint32_t lowest = work.position + query / 64 * 64, highest = lowest + GROUP_QUERIES - 1;
+    uint32_t base = tile * KEYS, t = threadIdx.x % 4, position[2] = {seen.at(0), seen.at(1)};
+    uint32_t lowest = seen.lowest(), highest = seen.highest();
     if (base + KEYS - 1 > lowest || (window && base + window <= highest)) {
 #pragma unroll
         for (int j = 0; j < KEYS / 2; j++) {
-            uint32_t key = base + j / 4 * 8 + 2 * t + j % 2, at = position + j / 2 % 2 * 8;
+            uint32_t key = base + j / 4 * 8 + 2 * t + j % 2, at = position[j / 2 % 2];
             if (key > at || (window && key + window <= at))
                 s.score[j] = -INFINITY;
         }
@@ -123,10 +161,24 @@ template <int HD> __device__ __forceinline__ void wgmma_pack(wgmma_state<HD> &s)
         s.weight[i] = pack(s.score[2 * i], s.score[2 * i + 1], DTYPE_HALF);
 }
 
+/* What a span of an item's keys gives a query. */
 template <int HD>
-__device__ __forceinline__ void wgmma_store(const wgmma_state<HD> &s,
-                                            const struct attention_args &a, const wgmma_work &work,
-                                            uint32_t query, float unit)
+__device__ __forceinline__ void wgmma_record(const wgmma_state<HD> &s, const prefill_spans &spans,
+                                             size_t record, int half, float most, float sum)
+{
+    uint32_t t = threadIdx.x % 4;
+    if (t == 0)
+        spans.stat[record] = make_float2(most, sum);
+    float2 *to = reinterpret_cast<float2 *>(spans.out + record * HD);
+#pragma unroll
+    for (int j = 0; j < HD / 8; j++)
+        to[j * 4 + t] = make_float2(s.out[j * 4 + half * 2], s.out[j * 4 + half * 2 + 1]);
+}
+
+template <int HD, bool PACKED>
+__device__ __forceinline__ void
+wgmma_store(const wgmma_state<HD> &s, const struct attention_args &a, const prefill_spans &spans,
+            const wgmma_work &work, uint32_t query, float unit)
 {
     uint32_t t = threadIdx.x % 4;
 #pragma unroll
@@ -136,10 +188,16 @@ __device__ __forceinline__ void wgmma_store(const wgmma_state<HD> &s,
         sum += __shfl_xor_sync(FULL_MASK, sum, 2);
         if (query + half * 8 >= work.queries)
             continue;
-        size_t token = work.token + query + half * 8;
+        if (PACKED && work.record != SPAN_WHOLE) {
+            size_t record = (size_t)work.record * QUERIES<HD> + query + half * 8;
+            wgmma_record(s, spans, record, half, __fmul_rn(s.most[half], unit), sum);
+            continue;
+        }
+        wgmma_query at = wgmma_query_of<PACKED>(a, work, query + half * 8);
+        size_t token = work.token + at.token;
         uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<half_t *>(a.out) +
-                                                    token * a.out_stride + work.head * HD);
-        float kept = attention_sink(a, work.head, __fmul_rn(s.most[half], unit), &sum);
+                                                    token * a.out_stride + at.head * HD);
+        float kept = attention_sink(a, at.head, __fmul_rn(s.most[half], unit), &sum);
         float scale = kept / sum;
 #pragma unroll
         for (int j = 0; j < HD / 8; j++)
@@ -157,9 +215,10 @@ template <int HD> __device__ __forceinline__ void wgmma_softmax_done(const wgmma
 }
 
 /* The first tile's scores, without values to add up. */
-template <int HD, bool CAP>
+template <int HD, bool CAP, bool PACKED>
 __device__ __forceinline__ void wgmma_first(wgmma_state<HD> &s, wgmma_shared<HD> &shared,
-                                            const wgmma_consumer &c, const wgmma_work &work)
+                                            const wgmma_consumer &c, const wgmma_seen<PACKED> &seen,
+                                            uint32_t tile)
 {
     ring_wait_full(shared_address(shared.k_ring.full), c.at);
     wgmma_begin();
@@ -170,14 +229,15 @@ __device__ __forceinline__ void wgmma_first(wgmma_state<HD> &s, wgmma_shared<HD>
         ring_give_back(shared_address(shared.k_ring.empty), c.at);
     if (CAP)
         wgmma_cap(s, c.scale);
-    wgmma_softmax(s, work, c.window, work.tile, c.query, c.scale.unit);
+    wgmma_softmax(s, seen, c.window, tile, c.scale.unit);
     wgmma_pack(s);
 }
 
 /* A further tile's scores, and the values of the one before. */
-template <int HD, bool CAP>
+template <int HD, bool CAP, bool PACKED>
 __device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD> &shared,
-                                           wgmma_consumer &c, const wgmma_work &work, uint32_t tile)
+                                           wgmma_consumer &c, const wgmma_seen<PACKED> &seen,
+                                           uint32_t tile)
 {
     ring_cursor before = c.at;
     ring_next(c.at, STAGES);
@@ -196,7 +256,7 @@ __device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD> 
         ring_give_back(shared_address(shared.k_ring.empty), c.at);
     if (CAP)
         wgmma_cap(s, c.scale);
-    wgmma_softmax(s, work, c.window, tile, c.query, c.scale.unit);
+    wgmma_softmax(s, seen, c.window, tile, c.scale.unit);
     wgmma_softmax_done(s);
     wgmma_wait<0>();
     wgmma_hold(s.out);
@@ -228,9 +288,9 @@ __device__ __forceinline__ void wgmma_last(wgmma_state<HD> &s, wgmma_shared<HD> 
 
 /* One of the groups that attend. They take turns from the first to the last; the last gives the
  * first its turn before it has had one, and the first waits for the last at the end. */
-template <int HD, bool CAP>
+template <int HD, bool CAP, bool PACKED>
 __device__ static void wgmma_consume(const struct attention_args &a, uint32_t window,
-                                     wgmma_shared<HD> &shared)
+                                     const prefill_spans &spans, wgmma_shared<HD> &shared)
 {
     wgmma_consumer c;
     c.group = threadIdx.x / GROUP_THREADS;
@@ -252,11 +312,12 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
 #pragma unroll
         for (int i = 0; i < HD / 2; i++)
             s.out[i] = 0;
-        wgmma_first<HD, CAP>(s, shared, c, work);
+        const wgmma_seen<PACKED> seen(a, work, c.query);
+        wgmma_first<HD, CAP, PACKED>(s, shared, c, seen, work.tile);
         for (uint32_t tile = work.tile + 1; tile < work.tile_end; tile++)
-            wgmma_next<HD, CAP>(s, shared, c, work, tile);
+            wgmma_next<HD, CAP, PACKED>(s, shared, c, seen, tile);
         wgmma_last(s, shared, c);
-        wgmma_store(s, a, work, c.query, c.scale.unit);
+        wgmma_store<HD, PACKED>(s, a, spans, work, c.query, c.scale.unit);
     }
     if (c.group == 0)
         named_sync(BARRIER_TURN, 2 * GROUP_THREADS);
@@ -264,16 +325,20 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
 
 #endif
 
-template <int HD, bool CAP, bool EIGHT>
+/* What stands behind spans reads the batch before its wait, and may not start before ours is over.
+ */
+template <int HD, bool CAP, bool EIGHT, bool PACKED>
 __global__ void __launch_bounds__(WGMMA_THREADS<HD>, 1)
-    wgmma_kernel(const __grid_constant__ struct attention_args a, uint32_t block_shift)
+    wgmma_kernel(const __grid_constant__ struct attention_args a,
+                 uint32_t block_shift, const __grid_constant__ prefill_spans spans)
 {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(1024) char memory[];
     wgmma_shared<HD> &shared = *reinterpret_cast<wgmma_shared<HD> *>(
         memory + (1024 - shared_address(memory) % 1024) % 1024);
     const struct batch_group &group = a.batch.groups[a.kv.group];
-    grid_trigger();
+    if (!PACKED)
+        grid_trigger();
     if (threadIdx.x == 0) {
         const uint32_t warps = CONSUMERS<HD> * GROUP_THREADS / WARP;
         ring_init(shared_address(shared.k_ring.full), STAGES, GROUP_THREADS);
@@ -286,12 +351,14 @@ __global__ void __launch_bounds__(WGMMA_THREADS<HD>, 1)
     }
     __syncthreads();
     grid_wait();
+    if (PACKED)
+        grid_trigger();
     if (threadIdx.x < CONSUMERS<HD> * GROUP_THREADS) {
         registers_more<CONSUMERS<HD> == 3 ? 160 : EIGHT ? 216 : 224>();
-        wgmma_consume<HD, CAP>(a, group.window, shared);
+        wgmma_consume<HD, CAP, PACKED>(a, group.window, spans, shared);
     } else {
         registers_less<CONSUMERS<HD> == 3 ? 32 : EIGHT ? 72 : 56>();
-        wgmma_load<HD, EIGHT>(a, group, shared, block_shift);
+        wgmma_load<HD, EIGHT, PACKED>(a, group, spans, shared, block_shift);
     }
 #endif
 }
@@ -306,20 +373,75 @@ bool attention_prefill_wgmma_can(const struct attention_args *args)
            reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
 }
 
+/* What the step's bounds say, with the window of this layer. */
+template <int HD>
+static spans_step wgmma_step(const struct attention_args *args, bool packed)
+{
+    uint32_t per = packed ? args->heads / args->kv_heads : 1;
+    spans_step step = spans_step_of(&args->batch, packed ? args->kv_heads : args->heads, per,
+                                    QUERIES<HD>);
+    uint64_t window = args->batch.groups[args->kv.group].window;
+    uint64_t seen = (window + QUERIES<HD>) / KEYS + 2;
+    if (window && seen < step.tiles)
+        step.tiles = (uint32_t)seen;
+    if (step.total > (uint64_t)step.items * step.tiles)
+        step.total = (uint64_t)step.items * step.tiles;
+    return step;
+}
+
+template <int HD>
+static prefill_spans wgmma_spans(const struct attention_args *args, const spans_step &step)
+{
+    prefill_spans spans = {SPAN_WHOLE, NULL, NULL, NULL};
+    size_t header = spans_header_bytes(args->batch.tokens_max);
+    bool fits = args->heads / args->kv_heads <= QUERIES<HD>; /* a tile has a token of its own */
+    if (!args->scratch || args->scratch_bytes < header || !fits)
+        return spans;
+    size_t room = (args->scratch_bytes - header) / spans_record_bytes(HD);
+    spans.tiles = spans_choose(step, room, device_props()->processors);
+    if (spans.tiles == SPAN_WHOLE)
+        return spans;
+    char *base = static_cast<char *>(args->scratch);
+    size_t stats = spans_units(step, spans.tiles) * QUERIES<HD> * sizeof(float2);
+    spans.tile_unit = reinterpret_cast<uint32_t *>(base);
+    spans.stat = reinterpret_cast<float2 *>(base + header);
+    spans.out = reinterpret_cast<float *>(base + header + stats);
+    return spans;
+}
+
+template <int HD, bool CAP, bool EIGHT, bool PACKED>
+static cudaError_t wgmma_launch_items(const struct attention_args *args, const prefill_spans &spans,
+                                      uint32_t items, cudaStream_t stream)
+{
+    static struct device_once once;
+    cudaError_t result =
+        device_allow(&once, wgmma_kernel<HD, CAP, EIGHT, PACKED>, device_props(), 2048);
+    if (result != cudaSuccess)
+        return result;
+    uint32_t processors = device_props()->processors;
+    return launch(wgmma_kernel<HD, CAP, EIGHT, PACKED>,
+                  dim3(items < processors ? items : processors), WGMMA_THREADS<HD>,
+                  sizeof(wgmma_shared<HD>) + 1024, stream, *args,
+                  (uint32_t)__builtin_ctz(args->batch.block_tokens), spans);
+}
+
+/* Packed where that is a fifth fewer turns of the processors, or where spans are cut. */
 template <int HD, bool CAP, bool EIGHT>
 static cudaError_t wgmma_launch_format(const struct attention_args *args, cudaStream_t stream)
 {
     if (!args->batch.next_item)
         return cudaErrorInvalidValue;
-    static struct device_once once;
-    cudaError_t result = device_allow(&once, wgmma_kernel<HD, CAP, EIGHT>, device_props(), 2048);
-    if (result != cudaSuccess)
-        return result;
-    uint32_t items = args->heads * tile_bound(&args->batch, QUERIES<HD>, false);
-    uint32_t processors = device_props()->processors;
-    return launch(wgmma_kernel<HD, CAP, EIGHT>, dim3(items < processors ? items : processors),
-                  WGMMA_THREADS<HD>, sizeof(wgmma_shared<HD>) + 1024, stream, *args,
-                  (uint32_t)__builtin_ctz(args->batch.block_tokens));
+    const spans_step step = wgmma_step<HD>(args, false), packed = wgmma_step<HD>(args, true);
+    const uint32_t processors = device_props()->processors;
+    prefill_spans spans = wgmma_spans<HD>(args, packed);
+    if (spans.tiles == SPAN_WHOLE) {
+        bool fewer = ceil_div(packed.items, processors) * 5 <= ceil_div(step.items, processors) * 4;
+        return fewer ? wgmma_launch_items<HD, CAP, EIGHT, true>(args, spans, packed.items, stream)
+                     : wgmma_launch_items<HD, CAP, EIGHT, false>(args, spans, step.items, stream);
+    }
+    uint32_t units = (uint32_t)spans_units(packed, spans.tiles);
+    cudaError_t result = wgmma_launch_items<HD, CAP, EIGHT, true>(args, spans, units, stream);
+    return result == cudaSuccess ? attention_prefill_combine(args, &spans, stream) : result;
 }
 
 template <int HD, bool CAP>

@@ -5,6 +5,8 @@
 #include "gpu/kernels/attention/attention.cuh"
 #include "gpu/kernels/common/half.cuh"
 
+struct prefill_spans;
+
 namespace HALF
 {
 
@@ -19,5 +21,8 @@ cudaError_t attention_prefill(const struct attention_args *args, uint32_t which,
                               cudaStream_t stream);
 bool attention_prefill_wgmma_can(const struct attention_args *args);
 cudaError_t attention_prefill_wgmma(const struct attention_args *args, cudaStream_t stream);
+/* What that one left to be put together. */
+cudaError_t attention_prefill_combine(const struct attention_args *args,
+                                      const struct prefill_spans *spans, cudaStream_t stream);
 
 } // namespace HALF

@@ -105,6 +105,9 @@ struct batch {
     uint32_t context_max;    /* of position + q_len of any row */
     uint32_t decode_len_max; /* of the q_len of rows that take the decode path; 0: there are none */
     uint32_t prefill_rows_max, prefill_tokens_max; /* of the others */
+    uint32_t prefill_context_max;
+    uint64_t prefill_keys_max;  /* sum of their position + q_len */
+    uint64_t prefill_pairs_max; /* sum of their (position + q_len) * q_len */
 };
 
 /* Where a layer's K and V are inside a block of its group, in bytes; and what they are kept in.

@@ -3,11 +3,13 @@
 #include <math.h>
 
 #define LAYERS 32
-#define HEADS 32
+#define KV_HEADS 8
+#define HEAD_QUERIES 4 /* of a KV head */
 #define PROCESSORS 132
 #define TILE 128                          /* queries of a block of prompts' attention */
 #define KEY_US (4.0 * TILE * 128 / 3.5e6) /* a tile, one key: 3.5 TFLOP/s a processor */
 #define TILE_US 10                        /* a wave of blocks, beside its keys */
+#define SHARED 1.15                       /* where they share a tile's keys: what that takes */
 #define KV_BYTES_PER_US 4.2e6             /* decode attention, long contexts */
 #define KV_TOKEN_BYTES 131072
 #define ATTENTION_ROW_US                                                                           \
@@ -97,12 +99,13 @@ double machine_step_us(const struct gpu_plan *plan, uint64_t *random)
                 ATTENTION_ROW_US + (double)row->position * KV_TOKEN_BYTES / KV_BYTES_PER_US;
             continue;
         }
-        double row_tiles = ceil((double)row->q_len / TILE) * HEADS;
+        double row_tiles = ceil((double)row->q_len * HEAD_QUERIES / TILE) * KV_HEADS;
         tiles += row_tiles;
         keys += row_tiles * (row->position + row->q_len / 2.0);
     }
     double waves = ceil(tiles / PROCESSORS);
     double prompts_us = waves > 0 ? waves * (TILE_US + keys / tiles * KEY_US) : 0;
+    prompts_us = fmin(prompts_us, TILE_US * waves + SHARED * keys / PROCESSORS * KEY_US);
     double us = STEP_US + (tiles > 0 ? EAGER_US : 0) + HEAD_US + TOKEN_US * plan->token_count +
                 decode_us + LAYERS * (product_us(plan->token_count) + prompts_us);
     return us * (1 + NOISE * (2 * machine_random(random) - 1));

@@ -129,17 +129,19 @@ static void parts_launch(const struct attention *a, const struct scene *scene,
     OK(op_kv_write(&write, rig_stream));
 }
 
-/* Rope and attention as two ops, or as one; or as all their parts. */
-static void launch(const struct attention *a, const struct scene *scene, void *scratch,
-                   size_t scratch_bytes, bool apart)
+static struct angle_args angle_of(const struct attention *a, const struct scene *scene)
 {
-    struct kv_layer kv = scene_layer(scene, a->group, a->layer);
-    struct angle_args angle = {.batch = scene->batch,
+    return (struct angle_args){.batch = scene->batch,
                                .inverse_frequency = a->device_frequency,
                                .attention = a->factor,
                                .pairs = a->head_dim / 2,
                                .angles = a->angles};
-    struct rope_args rope = {
+}
+
+static struct rope_args rope_of(const struct attention *a, const struct scene *scene,
+                                struct kv_layer kv)
+{
+    return (struct rope_args){
         .batch = scene->batch,
         .kv = kv,
         .qkv = a->qkv,
@@ -157,6 +159,25 @@ static void launch(const struct attention *a, const struct scene *scene, void *s
         .eps = EPS,
         .norm_offset = a->norm_offset,
     };
+}
+
+void attention_write(const struct attention *a, const struct scene *scene)
+{
+    struct angle_args angle = angle_of(a, scene);
+    struct rope_args rope = rope_of(a, scene, scene_layer(scene, a->group, a->layer));
+    upload_qkv(a, scene);
+    OK(op_angle(&angle, rig_stream));
+    OK(op_rope(&rope, rig_stream));
+    rig_wait();
+}
+
+/* Rope and attention as two ops, or as one; or as all their parts. */
+static void launch(const struct attention *a, const struct scene *scene, void *scratch,
+                   size_t scratch_bytes, bool apart)
+{
+    struct kv_layer kv = scene_layer(scene, a->group, a->layer);
+    struct angle_args angle = angle_of(a, scene);
+    struct rope_args rope = rope_of(a, scene, kv);
     struct attention_args attend = {
         .batch = scene->batch,
         .kv = kv,

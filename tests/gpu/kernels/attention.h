@@ -49,6 +49,9 @@ struct attention {
 
 void attention_begin(struct attention *attention);
 
+/* Writes the K and V of the scene's step (after scene_step) alone. */
+void attention_write(const struct attention *attention, const struct scene *scene);
+
 /* Runs the scene's step (after scene_step) and gives [tokens][heads * head_dim]. */
 void attention_run(const struct attention *attention, const struct scene *scene, float *ret_out);
 

@@ -227,6 +227,74 @@ START_TEST(prompts_are_more_than_processors)
 }
 END_TEST
 
+/* ---- few short chunks behind long contexts ---- */
+
+#define LONG_ROWS 6
+#define LONG_CHUNK 500
+
+static const struct attention_case long_cases[] = {
+    {8, 2, 128, 32, 0, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false, false},
+    {8, 2, 64, 32, 0, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false, true},
+    {4, 4, 128, 64, 1500, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 1.5f, false, false},
+    {6, 2, 64, 16, 1300, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false, true},
+    {7, 1, 128, 128, 0, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 1.5f, false, true},
+    {14, 2, 64, 32, 1100, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false, false},
+    {3, 3, 80, 32, 0, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false, false},
+};
+#define LONG_CASES (int)(sizeof long_cases / sizeof *long_cases)
+
+/* Positions before each row's chunk: a chunk behind none, and a single token, are among them; the
+ * second step has one row alone. Every other time with room for few of what a query's keys give. */
+START_TEST(short_chunks_are_that_behind_long_contexts)
+{
+    static const uint32_t before[LONG_ROWS] = {2100, 1055, 0, 1700, 1300, 40};
+    static const uint32_t chunk[LONG_ROWS] = {65, 9, 140, 1, 200, 12};
+    const struct attention_case *c = &long_cases[_i % LONG_CASES];
+    rig_begin();
+    struct scene scene = {.slots = LONG_ROWS,
+                          .length_max = 2300,
+                          .block_tokens = c->block_tokens,
+                          .window = c->window,
+                          .layers = 1,
+                          .kv_heads = c->kv_heads,
+                          .head_dim = c->head_dim,
+                          .kv_format = c->kv_format};
+    scene_begin(&scene);
+    struct attention a = {.heads = c->heads,
+                          .kv_heads = c->kv_heads,
+                          .head_dim = c->head_dim,
+                          .group = c->window ? 1 : 0,
+                          .dtype = c->dtype,
+                          .normed = c->normed,
+                          .factor = c->factor,
+                          .softcap = c->softcap,
+                          .sinks = c->sinks,
+                          .kv_format = c->kv_format,
+                          .little = _i >= LONG_CASES};
+    attention_begin(&a);
+    for (uint32_t slot = 0; slot < LONG_ROWS; slot++) {
+        for (uint32_t at = 0; at < before[slot]; at += LONG_CHUNK) {
+            uint32_t left = before[slot] - at;
+            scene.counts = (struct batch_counts){0};
+            scene_row(&scene, slot, at, left < LONG_CHUNK ? left : LONG_CHUNK, 0);
+            scene_step(&scene);
+            attention_write(&a, &scene);
+        }
+    }
+    float *out = malloc((size_t)SCENE_TOKENS_MAX * a.heads * a.head_dim * sizeof *out);
+    for (uint32_t step = 0; step < 2; step++) {
+        scene.counts = (struct batch_counts){0};
+        for (uint32_t slot = 0; slot < (step ? 1 : LONG_ROWS); slot++)
+            scene_row(&scene, slot, before[slot] + step * chunk[slot], step ? 30 : chunk[slot], 0);
+        scene_step(&scene);
+        attention_run(&a, &scene, out);
+        (void)check_rows(&a, &scene, out, c->window, c->tolerance);
+    }
+    free(out);
+    scene_end(&scene);
+}
+END_TEST
+
 /* ---- what would be wrong with scales and sinks is seen ---- */
 
 #define EIGHT_LENGTH 60
@@ -411,6 +479,10 @@ Suite *attention_suite(void)
     tcase_add_loop_test(tcase, what_is_infinite_is_no_number_for_those_who_read_it, 0, 8);
     tcase_add_loop_test(tcase, a_block_that_moves_takes_its_scales_with_it, 0, 2);
     tcase_add_test(tcase, angles_are_those_of_the_token_s_own_position);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("behind");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, short_chunks_are_that_behind_long_contexts, 0, 2 * LONG_CASES);
     suite_add_tcase(suite, tcase);
     return suite;
 }
