@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "gpu/program/hand.h"
 #include "gpu/program/mix.h"
 #include "gpu/program/walk.h"
 
@@ -59,6 +60,17 @@ static bool read_later(const struct pass *pass, uint32_t first, value_id value)
             return false;
     }
     return false;
+}
+
+static bool kinds_match(const struct pass *pass, uint32_t first, const struct fusion *fusion)
+{
+    if (first + fusion->count > pass->count)
+        return false;
+    for (uint32_t i = 0; i < fusion->count; i++) {
+        if (pass->items[first + i].kind != fusion->kinds[i])
+            return false;
+    }
+    return true;
 }
 
 /* ---- norms between two products ---- */
@@ -125,37 +137,73 @@ static void norms_split(struct pass *pass)
 
 /* ---- inputs that are handed on rounded ---- */
 
-/* What gives the value that the product behind `last`, a norm or an activation, reads: a product,
- * with an add before the norm. */
-static bool rounds_here(const struct pass *pass, uint32_t last)
+/* A product, with an add before a norm, does also what is in `last`, and rounds it. */
+static bool product_rounds(const struct pass *pass, uint32_t last)
 {
     const bool norm = pass->items[last].kind == OP_NORM;
-    const struct item *items = pass->items + last, *add = items - 1;
-    const struct walk *walk = pass->walk;
-    if (last < 2 || last + 1 >= pass->count || items[1].kind != OP_MATMUL)
+    const struct op *ops[FUSION_OPS_MAX];
+    uint32_t before = norm ? 2 : 1;
+    if (last < before || pass->items[last - before].kind != OP_MATMUL)
         return false;
-    const struct op *giver_op = items[norm ? -2 : -1].op, *reader_op = items[1].op;
+    for (uint32_t i = 0; i <= before + 1; i++)
+        ops[i] = pass->items[last - before + i].op;
+    if (!norm)
+        return hand_activation_can(pass->walk, ops);
+    return pass->items[last - 1].kind == OP_ADD && ops[1]->scale.by == 1 &&
+           walk_product(pass->walk, ops[0]).y_dtype == DTYPE_F32 &&
+           norms_add_norm_can(pass->walk, ops + 1) && ops[2]->norm.kind != NORM_LAYER &&
+           hand_norm_can(pass->walk, ops);
+}
+
+/* Whether what is in `last` may become a part of what is before it, but of an add. */
+static bool is_taken(const struct pass *pass, uint32_t last)
+{
+    const struct op *ops[FUSION_OPS_MAX];
+    for (uint32_t i = 0; i < fusion_count; i++) {
+        const struct fusion *fusion = &fusions[i];
+        uint32_t first = last + 1 - fusion->count;
+        bool adds = fusion->count == 2 && fusion->kinds[0] == OP_ADD;
+        if (fusion->count < 2 || fusion->count > last + 1 || adds ||
+            !kinds_match(pass, first, fusion))
+            continue;
+        for (uint32_t j = 0; j < fusion->count; j++)
+            ops[j] = pass->items[first + j].op;
+        if (!fusion->can || fusion->can(pass->walk, ops))
+            return true;
+    }
+    return false;
+}
+
+/* What is in `last` rounds by itself, and the add that may be done with it is no hindrance. Sums
+ * over ranks that are made in halves stay so. */
+static bool rounds_alone(const struct pass *pass, uint32_t last)
+{
+    const struct item *items = pass->items + last;
+    const struct op *ops[] = {last ? items[-1].op : NULL, items[0].op, items[1].op};
+    bool halves = last + 2 < pass->count && items[2].kind == OP_ALL_REDUCE &&
+                  !pass->walk->class.posts;
+    if (halves || items[0].op->rows != ROWS_TOKENS || is_taken(pass, last))
+        return false;
+    if (items[0].kind == OP_ACTIVATION)
+        return hand_activation_alone_can(pass->walk, ops + 1);
+    bool adds = last && items[-1].kind == OP_ADD && norms_add_norm_can(pass->walk, ops);
+    return hand_norm_alone_can(pass->walk, ops + 1) &&
+           (!adds || hand_add_norm_alone_can(pass->walk, ops));
+}
+
+/* Whether what is in `last`, a norm or an activation, is rounded for the product behind it. */
+static bool rounds_here(const struct pass *pass, uint32_t last)
+{
+    const struct item *items = pass->items + last;
     value_id value = items[0].op->out;
-    if (items[norm ? -2 : -1].kind != OP_MATMUL || (norm && add->kind != OP_ADD) ||
-        reader_op->in[0] != value || read_later(pass, last + 2, value) ||
+    if (last + 1 >= pass->count || items[1].kind != OP_MATMUL || items[1].op->in[0] != value ||
+        read_later(pass, last + 2, value) ||
         (last + 2 < pass->count && items[2].kind == OP_ALL_GATHER))
         return false;
-    struct matmul_args giver = walk_product(walk, giver_op);
-    struct matmul_args reader = walk_product(walk, reader_op);
-    if (reader.w.input.rounding == ROUNDING_NONE)
-        return false;
-    if (norm) {
-        if (add->op->scale.by != 1 || giver.y_dtype != DTYPE_F32 ||
-            items[0].op->in[0] != add->op->out || items[0].op->norm.kind == NORM_LAYER)
-            return false;
-        walk_add(walk, add->op, &giver);
-        walk_norm_out(walk, items[0].op, &giver);
-    } else {
-        walk_activate(walk, items[0].op, &giver);
-    }
-    giver.hands = reader.w.input;
+    struct matmul_args reader = walk_product(pass->walk, items[1].op);
     reader.x_rounded = true;
-    return matmul_fuses(&giver) && matmul_fuses(&reader);
+    return reader.w.input.rounding != ROUNDING_NONE && matmul_fuses(&reader) &&
+           (product_rounds(pass, last) || rounds_alone(pass, last));
 }
 
 static void rounds_hand(struct pass *pass)
@@ -173,17 +221,6 @@ static void rounds_hand(struct pass *pass)
 }
 
 /* ---- matching ---- */
-
-static bool kinds_match(const struct pass *pass, uint32_t first, const struct fusion *fusion)
-{
-    if (first + fusion->count > pass->count)
-        return false;
-    for (uint32_t i = 0; i < fusion->count; i++) {
-        if (pass->items[first + i].kind != fusion->kinds[i])
-            return false;
-    }
-    return true;
-}
 
 static bool inner_unread(const struct pass *pass, uint32_t first, const struct fusion *fusion)
 {

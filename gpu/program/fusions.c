@@ -1,7 +1,6 @@
 /* What a device has for several ops at once, and how each op runs alone. */
 #include "gpu/base/cuda_error.h"
 #include "gpu/base/device.h"
-#include "gpu/kernels/activation/activation.h"
 #include "gpu/kernels/attention/rope.h"
 #include "gpu/kernels/sampling/count.h"
 #include "gpu/kernels/sampling/gather.h"
@@ -189,18 +188,7 @@ static int norm_in_matmul_activation(struct walk *walk, op_run ops, struct error
 
 static int activation(struct walk *walk, op_run ops, struct error *error)
 {
-    uint32_t size = walk_list(walk)->values[ops[0]->out].width;
-    struct activation_args args = {
-        .rows = walk->rows,
-        .in = walk_value(walk, ops[0]->in[0]),
-        .out = walk_value(walk, ops[0]->out),
-        .size = size,
-        .in_stride = walk_list(walk)->values[ops[0]->in[0]].width,
-        .out_stride = size,
-        .dtype = scratch_dtype(walk->program, ops[0]->out),
-        .kind = walk_activation(ops[0]),
-        .gated = ops[0]->activation.gated,
-    };
+    struct activation_args args = walk_activation_alone(walk, ops[0]);
     CUDA_TRY(op_activation(&args, stream_of(walk)), error);
     return 0;
 }
@@ -442,16 +430,19 @@ const struct fusion fusions[] = {
             OP_ROUND),
     SEVERAL(attend_heads_rope, 0, false, attend_heads_rope_can, OP_HEAD_NORM, OP_HEAD_NORM, OP_ROPE,
             OP_KV_WRITE, OP_ATTENTION),
-    SEVERAL(take_hand_norm, 2, false, NULL, OP_TAKE_ROUNDED, OP_MATMUL, OP_ADD, OP_NORM,
-            OP_HAND_ROUNDED),
-    SEVERAL(take_hand_activation, 2, false, NULL, OP_TAKE_ROUNDED, OP_MATMUL, OP_ACTIVATION,
-            OP_HAND_ROUNDED),
-    SEVERAL(hand_norm, 1, false, NULL, OP_MATMUL, OP_ADD, OP_NORM, OP_HAND_ROUNDED),
+    SEVERAL(take_hand_norm, 2, false, take_hand_norm_can, OP_TAKE_ROUNDED, OP_MATMUL, OP_ADD,
+            OP_NORM, OP_HAND_ROUNDED),
+    SEVERAL(take_hand_activation, 2, false, take_hand_activation_can, OP_TAKE_ROUNDED, OP_MATMUL,
+            OP_ACTIVATION, OP_HAND_ROUNDED),
+    SEVERAL(hand_norm, 1, false, hand_norm_can, OP_MATMUL, OP_ADD, OP_NORM, OP_HAND_ROUNDED),
     SEVERAL(norms_reduce_behind_add_norm, 3, false, norms_reduce_behind_add_norm_can, OP_ALL_REDUCE,
             OP_NORM, OP_ADD, OP_NORM),
     SEVERAL(norms_reduce_behind_add_norm, 3, false, norms_reduce_behind_add_norm_can, OP_ALL_REDUCE,
             OP_NORM, OP_ADD, OP_ROUND),
-    SEVERAL(hand_activation, 1, false, NULL, OP_MATMUL, OP_ACTIVATION, OP_HAND_ROUNDED),
+    SEVERAL(hand_activation, 1, false, hand_activation_can, OP_MATMUL, OP_ACTIVATION,
+            OP_HAND_ROUNDED),
+    SEVERAL(hand_add_norm_alone, 0, false, hand_add_norm_alone_can, OP_ADD, OP_NORM,
+            OP_HAND_ROUNDED),
     SEVERAL(mix_sum_add_norm_out, 3, false, NULL, OP_EXPERTS, OP_COMBINE, OP_ADD, OP_NORM_OUT),
     SEVERAL(mix_sum_add, 3, false, mix_sum_add_can, OP_EXPERTS, OP_COMBINE, OP_ADD),
     SEVERAL(mix_norm_route, 0, false, mix_norm_route_can, OP_NORM, OP_ROUTE, OP_SEGMENTS),
@@ -483,6 +474,8 @@ const struct fusion fusions[] = {
     SEVERAL(norms_behind_add, 1, false, norms_behind_add_can, OP_NORM, OP_ADD),
     SEVERAL(norms_add_norm, 0, false, norms_add_norm_can, OP_ADD, OP_NORM),
     SEVERAL(norms_add_norm, 0, false, norms_add_norm_can, OP_ADD, OP_ROUND),
+    SEVERAL(hand_norm_alone, 0, false, NULL, OP_NORM, OP_HAND_ROUNDED),
+    SEVERAL(hand_activation_alone, 0, false, NULL, OP_ACTIVATION, OP_HAND_ROUNDED),
     SEVERAL(sample_end, 0, false, NULL, OP_SAMPLE, OP_END),
     ALONE(OP_BEGIN, begin),
     ALONE(OP_COPY_BLOCKS, copy_blocks),

@@ -181,6 +181,22 @@ enum activation walk_activation(const struct op *activation)
     return activation->activation.kind == ACTIVATION_SILU ? ACTIVATE_SILU : ACTIVATE_GELU_TANH;
 }
 
+struct activation_args walk_activation_alone(const struct walk *walk, const struct op *activation)
+{
+    uint32_t size = width_of(walk, activation->out);
+    return (struct activation_args){
+        .rows = walk->rows,
+        .in = walk_value(walk, activation->in[0]),
+        .out = walk_value(walk, activation->out),
+        .size = size,
+        .in_stride = width_of(walk, activation->in[0]),
+        .out_stride = size,
+        .dtype = scratch_dtype(walk->program, activation->out),
+        .kind = walk_activation(activation),
+        .gated = activation->activation.gated,
+    };
+}
+
 void walk_activate(const struct walk *walk, const struct op *activation, struct matmul_args *args)
 {
     args->gated = activation->activation.gated;

@@ -2,6 +2,7 @@
  * Thread: the rank's own. */
 #pragma once
 
+#include "gpu/kernels/activation/activation.h"
 #include "gpu/kernels/adapt/adapt.h"
 #include "gpu/kernels/matmul/matmul.h"
 #include "gpu/kernels/norm/norm.h"
@@ -51,6 +52,8 @@ void walk_norm_out(const struct walk *walk, const struct op *norm, struct matmul
 void walk_norm_in(const struct walk *walk, const struct op *norm, struct matmul_args *args);
 /* As kernels name it. */
 enum activation walk_activation(const struct op *activation);
+/* The activation alone. */
+struct activation_args walk_activation_alone(const struct walk *walk, const struct op *activation);
 /* The result goes through the activation. */
 void walk_activate(const struct walk *walk, const struct op *activation, struct matmul_args *args);
 /* The result is added to the residual. */

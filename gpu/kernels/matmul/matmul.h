@@ -20,7 +20,8 @@
  * product behind that, the norm between them: W (x * g / rms(x)) = W (x * g) / rms(x) where the one
  * that adds hands on x * g and the sums of squares, and the other scales what it has summed. Where
  * inputs are rounded, what scales the sums of the one makes the norm, or the activation, and rounds
- * for the other: of up to MATMUL_GATED_MAX rows.
+ * for the other: of up to MATMUL_GATED_MAX rows. Of more the norm itself does, or the activation
+ * (kernels/hand/hand.h).
  *
  * On CUDA the kernel depends on the number of rows, and so does the order of a sum; with `invariant`
  * it does not: matmul_tiles.cuh, or matmul_any.cu for shapes that it does not take. */
@@ -61,10 +62,10 @@ struct matmul_norm_in {
     float offset;
 };
 
-/* Inputs that are rounded by token or by one scale can be handed on rounded: what a row of 16-bit
- * values would be has its elements as bytes of e4m3, and behind them, at the next multiple of 16
- * bytes, their scale in float32. */
-#define MATMUL_ROUNDED_SCALE_AT(k) (((k) + 15) / 16 * 16)
+/* Inputs can be handed on rounded, of k that is a multiple of 16. Where 16-bit values would be, max
+ * rows of them, are bytes of e4m3, [max][k], and behind them scales in float32: of each row, or of
+ * groups [groups][r], of the first r = max / 4 * 4 rows, then so of those left over, as of four. */
+#define MATMUL_ROUNDED_SCALES_AT(max, k) ((size_t)(max) * (k))
 
 struct matmul_args {
     struct row_range rows; /* more than *count rows, up to max, may be computed */
@@ -87,7 +88,7 @@ struct matmul_args {
      * norm_out.out, and no squares are; else it is y, activated. */
     struct weight_input hands;
     bool invariant; /* a row's bits depend on the row and the weight alone: kernels that are `steady` */
-    bool x_rounded; /* x was handed on so, in rows of x_stride 16-bit values */
+    bool x_rounded; /* x was handed on so, by whoever had as many rows: a product, or hand.h */
     void *scratch;  /* like `workspace`, of matmul_scratch_bytes: for rounded inputs and the like */
     size_t scratch_bytes;
 };

@@ -41,7 +41,6 @@ struct args {
     CUtensorMap x, w;
     struct matmul_args m;
     const float *row_scales;
-    uint32_t apart;          /* floats from a row's scale to the next */
     uint32_t steps, cluster; /* steps: of all columns; blocks that share them */
     uint32_t stages;
     bool raw; /* y is sums alone: others scale them */
@@ -186,7 +185,7 @@ __device__ __forceinline__ void four_store(const args &a, const tile &t, const f
     if (m.gated)
         ups = sums_of(a, t.stages, to.row, to.of + width);
     const float y[] = {sums.x, sums.y, sums.z, sums.w}, up[] = {ups.x, ups.y, ups.z, ups.w};
-    float by_row = a.raw ? 1.0f : a.row_scales[(size_t)to.row * a.apart];
+    float by_row = a.raw ? 1.0f : a.row_scales[to.row];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         uint32_t n = to.n + i;
@@ -299,7 +298,6 @@ static cudaError_t eight_launch(const struct matmul_args *m, const struct rounde
     struct args a = {};
     a.m = *m;
     a.row_scales = x->scales;
-    a.apart = x->apart;
     a.raw = !m->w.scales.data;
     a.steps = ceil_div(m->w.k, STEP);
     a.cluster = cluster_of(tiles, a.steps);

@@ -10,7 +10,8 @@
  * numbers in float32, promoted as the library does.
  *
  * The kernel behind may also make the norm, and round for the product that reads it (rounded_hand):
- * then that one has nothing in front of it. */
+ * then that one has nothing in front of it, nor where a norm or an activation of many rows rounds
+ * (kernels/hand/hand.h). */
 #include "gpu/kernels/matmul/cublaslt.cuh"
 #include "gpu/kernels/matmul/rounded.cuh"
 
@@ -31,13 +32,27 @@ static bool is_own(const struct matmul_args *a)
     return is_outer(&a->w) && rounded_multiply_can(a);
 }
 
-/* What comes rounded, and what is handed on so: of the steps whose sums are scaled behind. */
+/* What cuBLASLt gives is y itself. */
+static bool is_direct(const struct matmul_args *a)
+{
+    bool many = a->rows.max > RAW_ROWS_MAX || is_blocks(&a->w);
+    bool lies = a->y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(a->y) % 16 == 0;
+    return many && lies && !a->bias && !a->gated && !a->activates;
+}
+
+/* What comes rounded: where groups have scales of their own, those that one product reads, and what
+ * is left over of fours of rows. */
+static bool takes_can(const struct matmul_args *a)
+{
+    bool lies = a->w.k % 16 == 0 && a->x_stride >= a->w.k && a->x_dtype != DTYPE_F32 &&
+                reinterpret_cast<uintptr_t>(a->x) % 16 == 0;
+    return lies && (is_outer(&a->w) || (a->rows.max > RAW_ROWS_MAX && is_direct(a)));
+}
+
+/* What is handed on rounded: of the steps whose sums are scaled behind. */
 static bool hands_can(const struct matmul_args *a)
 {
-    bool lies = a->x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(a->x) % 16 == 0 &&
-                a->x_stride * 2 >= MATMUL_ROUNDED_SCALE_AT(a->w.k) + sizeof(float);
-    return is_outer(&a->w) && a->rows.max <= RAW_ROWS_MAX && (!a->x_rounded || lies) &&
-           (a->hands.rounding == ROUNDING_NONE || rounded_hand_can(a));
+    return is_outer(&a->w) && a->rows.max <= RAW_ROWS_MAX && rounded_hand_can(a);
 }
 
 bool matmul_scaled_can(const struct matmul_args *a)
@@ -47,21 +62,13 @@ bool matmul_scaled_can(const struct matmul_args *a)
     bool hands = a->hands.rounding != ROUNDING_NONE;
     bool behind = (!a->norm_out.weight || hands) && !a->norm_in.squares &&
                   (!a->adds || a->y_dtype == DTYPE_F32) &&
-                  (!(hands || a->x_rounded) || hands_can(a));
+                  (!a->x_rounded || takes_can(a)) && (!hands || hands_can(a));
     bool activates = a->gated || a->activates; /* of many rows it would go by pieces */
     behind = behind && (!activates || a->rows.max <= RAW_ROWS_MAX);
     /* Fewer rows have a kernel that rounds by itself: it is faster than the library. */
     bool rows = a->rows.max > MATMUL_ROUNDS_MAX || is_own(a);
     return device_props()->major == 9 && rows && shape && behind && a->w.scales.data &&
            (is_outer(&a->w) || is_blocks(&a->w)) && rounded_can(a);
-}
-
-/* What cuBLASLt gives is y itself. */
-static bool is_direct(const struct matmul_args *a)
-{
-    bool many = a->rows.max > RAW_ROWS_MAX || is_blocks(&a->w);
-    bool lies = a->y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(a->y) % 16 == 0;
-    return many && lies && !a->bias && !a->gated && !a->activates;
 }
 
 /* Rows from `first` on, of e4m3 by e4m3, as matmul_lt reads them (cublaslt.cuh). */
@@ -134,7 +141,7 @@ cudaError_t matmul_scaled(const struct matmul_args *a, cudaStream_t stream)
     const bool own = is_own(a);
     r.columns = spread_columns(a, all_direct);
     r.piece = piece_of(a, &r, all_direct);
-    cudaError_t result = a->x_rounded ? cudaSuccess : rounded_make(a, &r, stream);
+    cudaError_t result = rounded_make(a, &r, stream);
     if (result == cudaSuccess && own && a->hands.rounding == ROUNDING_NONE)
         return rounded_multiply(a, &r, stream);
     for (uint32_t first = 0; first < a->rows.max && result == cudaSuccess; first += r.piece) {

@@ -31,7 +31,6 @@ struct rounded rounded_cut(const struct weight *w, uint32_t rows, void *base)
     out.rows = out.piece = (rows + 3) / 4 * 4;
     out.stride = (w->k + EACH - 1) / EACH * EACH;
     out.groups = w->input.rounding == ROUNDING_GROUP ? ceil_div(w->k, w->input.group) : 1;
-    out.apart = 1;
     uint32_t raw_rows = out.rows < RAW_ROWS_MAX ? out.rows : RAW_ROWS_MAX;
     size_t bytes = aligned((size_t)out.rows * out.stride);
     size_t scales = aligned((size_t)out.rows * out.groups * sizeof(float));
@@ -47,13 +46,27 @@ struct rounded rounded_cut(const struct weight *w, uint32_t rows, void *base)
     return out;
 }
 
+struct rounded rounded_handed(const struct weight_input *input, uint32_t k, uint32_t rows, void *x)
+{
+    struct rounded out = {};
+    bool groups = input->rounding == ROUNDING_GROUP;
+    out.rows = (rows + 3) / 4 * 4;
+    out.piece = groups && rows >= 4 ? rows / 4 * 4 : out.rows;
+    out.stride = k;
+    out.groups = groups ? ceil_div(k, input->group) : 1;
+    out.bytes = static_cast<uint8_t *>(x);
+    out.scales = reinterpret_cast<float *>(out.bytes + MATMUL_ROUNDED_SCALES_AT(rows, k));
+    out.total = MATMUL_ROUNDED_SCALES_AT(rows, k) + (size_t)out.rows * out.groups * sizeof(float);
+    return out;
+}
+
 struct rounded rounded_of(const struct matmul_args *a)
 {
-    struct rounded out = rounded_cut(&a->w, a->rows.max, a->scratch);
-    out.bytes = static_cast<uint8_t *>(const_cast<void *>(a->x));
-    out.stride = a->x_stride * 2;
-    out.scales = reinterpret_cast<float *>(out.bytes + MATMUL_ROUNDED_SCALE_AT(a->w.k));
-    out.apart = out.stride / sizeof(float);
+    struct rounded cut = rounded_cut(&a->w, a->rows.max, a->scratch);
+    struct rounded out =
+        rounded_handed(&a->w.input, a->w.k, a->rows.max, const_cast<void *>(a->x));
+    out.spread = cut.spread;
+    out.raw = cut.raw;
     return out;
 }
 
@@ -99,13 +112,15 @@ __device__ __forceinline__ void round_spread(const struct matmul_args &a, const 
     }
 }
 
-/* A block per row; the one that has no row spreads the weights' scales. */
+/* A block per row, from `first_row` on; the one that has no row spreads the weights' scales. A row
+ * goes by in turns, the last of which begins at `last`; the first is asked for last, and kept. */
 __global__ void __launch_bounds__(ROUND_THREADS_MAX)
-    round_kernel(const __grid_constant__ struct matmul_args a, const struct rounded to)
+    round_kernel(const __grid_constant__ struct matmul_args a, const struct rounded to,
+                 uint32_t first_row, uint32_t last)
 {
     __shared__ float scratch[WARP];
     const enum weight_rounding how = a.w.input.rounding;
-    uint32_t row = blockIdx.x, each = blockDim.x * EACH;
+    uint32_t row = first_row + blockIdx.x, each = blockDim.x * EACH;
     grid_trigger(); /* the kernel behind waits for this one by itself */
     grid_wait();
     if (row == a.rows.max) {
@@ -113,11 +128,13 @@ __global__ void __launch_bounds__(ROUND_THREADS_MAX)
         return;
     }
     float v[EACH], greatest = 0, scale = a.w.input.scale;
+    for (uint32_t first = how == ROUNDING_TOKEN ? last : 0;; first -= each) {
+        round_load(v, a, row, first + threadIdx.x * EACH);
+        greatest = fmaxf(greatest, e4m3_greatest(v));
+        if (first == 0)
+            break;
+    }
     if (how == ROUNDING_TOKEN) {
-        for (uint32_t k = threadIdx.x * EACH; k < to.stride; k += each) {
-            round_load(v, a, row, k);
-            greatest = fmaxf(greatest, e4m3_greatest(v));
-        }
         greatest =
             block_reduce(greatest, 0.0f, scratch, [](float of) { return warp_greatest(of); });
         scale = e4m3_scale_to(greatest, a.w.input.scale);
@@ -128,7 +145,8 @@ __global__ void __launch_bounds__(ROUND_THREADS_MAX)
     uint32_t threads = how == ROUNDING_GROUP ? a.w.input.group / EACH : 1;
     for (uint32_t first = 0; first < to.stride; first += each) {
         uint32_t k = first + threadIdx.x * EACH;
-        round_load(v, a, row, k);
+        if (first > 0)
+            round_load(v, a, row, k);
         if (how == ROUNDING_GROUP) {
             greatest = e4m3_greatest(v);
             for (uint32_t offset = threads / 2; offset; offset /= 2)
@@ -145,9 +163,12 @@ __global__ void __launch_bounds__(ROUND_THREADS_MAX)
 
 cudaError_t rounded_make(const struct matmul_args *a, const struct rounded *to, cudaStream_t stream)
 {
+    uint32_t first = a->x_rounded ? a->rows.max : 0;
     unsigned threads = ceil_div(to->stride, EACH * WARP) * WARP;
-    return launch(round_kernel, dim3(a->rows.max + (to->columns ? 1 : 0)),
-                  threads < ROUND_THREADS_MAX ? threads : ROUND_THREADS_MAX, 0, stream, *a, *to);
+    threads = threads < ROUND_THREADS_MAX ? threads : ROUND_THREADS_MAX;
+    uint32_t last = (to->stride - 1) / (EACH * threads) * (EACH * threads);
+    return launch(round_kernel, dim3(a->rows.max - first + (to->columns ? 1 : 0)), threads, 0,
+                  stream, *a, *to, first, last);
 }
 
 /* ---- behind a product ---- */
@@ -161,7 +182,7 @@ __device__ __forceinline__ float8 finish_sums(const struct matmul_args &a,
 {
     float8 y = load_whole(from.raw, (size_t)row * a.w.n + n, DTYPE_F32), by, bias;
     if (!part.scaled) {
-        float by_row = from.scales[rounded_scale_at(from, part.first + row, 0) * from.apart];
+        float by_row = from.scales[rounded_scale_at(from, part.first + row, 0)];
         if (ALIGNED && a.w.scales.n == 1) /* and no columns: those are scaled before */
             by = load_whole(a.w.scales.data, n, DTYPE_F32);
         else
@@ -302,7 +323,8 @@ __device__ __forceinline__ void hand_norm(float8 (&value)[TURNS], const float8 (
 /* A block per row, as large as a norm's: what it computes has the bits that kernels apart give. */
 template <int TURNS>
 __global__ void __launch_bounds__(HAND_THREADS)
-    hand_kernel(const __grid_constant__ struct matmul_args a, const struct rounded from)
+    hand_kernel(const __grid_constant__ struct matmul_args a, const struct rounded from,
+                const struct rounded to)
 {
     __shared__ float scratch[WARP];
     const bool norm = a.norm_out.weight;
@@ -322,27 +344,8 @@ __global__ void __launch_bounds__(HAND_THREADS)
     }
     if (norm)
         hand_norm(value, weight, a, scratch);
-    float scale = a.hands.scale;
-    if (a.hands.rounding == ROUNDING_TOKEN) {
-        float greatest = 0;
-#pragma unroll
-        for (int turn = 0; turn < TURNS; turn++)
-            greatest = fmaxf(greatest, e4m3_greatest(value[turn].v));
-        greatest =
-            block_reduce(greatest, 0.0f, scratch, [](float of) { return warp_greatest(of); });
-        scale = e4m3_scale_to(greatest, a.hands.scale);
-    }
-    const e4m3_divisor by = e4m3_divide_by(scale);
-    char *to = static_cast<char *>(norm ? a.norm_out.out : a.y) +
-               (size_t)row * (norm ? a.norm_out.out_stride : a.y_stride) * 2;
-#pragma unroll
-    for (int turn = 0; turn < TURNS; turn++) {
-        uint32_t n = (turn * blockDim.x + threadIdx.x) * 8;
-        if (n < outputs)
-            *reinterpret_cast<uint2 *>(to + n) = e4m3_round8(value[turn].v, by);
-    }
-    if (threadIdx.x == 0)
-        *reinterpret_cast<float *>(to + MATMUL_ROUNDED_SCALE_AT(outputs)) = scale;
+    __builtin_assume(a.hands.rounding != ROUNDING_GROUP);
+    rounded_row(value, a.hands, to, row, scratch);
 }
 
 bool rounded_hand_can(const struct matmul_args *a)
@@ -356,9 +359,9 @@ bool rounded_hand_can(const struct matmul_args *a)
     bool one = a->hands.rounding == ROUNDING_TOKEN || a->hands.rounding == ROUNDING_STATIC;
     bool what = norm ? a->adds && !a->gated && !a->activates && a->x_dtype != DTYPE_F32
                      : !a->adds && (a->gated || a->activates) && a->y_dtype != DTYPE_F32;
-    return one && what && a->rows.max <= RAW_ROWS_MAX && outputs % 8 == 0 &&
+    return one && what && a->rows.max <= RAW_ROWS_MAX && outputs % 16 == 0 &&
            outputs <= HAND_THREADS * 8 * HAND_TURNS && places % 16 == 0 && a->y_stride % 8 == 0 &&
-           stride % 8 == 0 && stride * 2 >= MATMUL_ROUNDED_SCALE_AT(outputs) + sizeof(float);
+           stride >= outputs;
 }
 
 cudaError_t rounded_hand(const struct matmul_args *a, const struct rounded *from,
@@ -366,8 +369,10 @@ cudaError_t rounded_hand(const struct matmul_args *a, const struct rounded *from
 {
     uint32_t outputs = a->gated ? a->w.n / 2 : a->w.n;
     unsigned threads = norm_threads(outputs), turns = ceil_div(outputs, threads * 8);
+    void *out = a->norm_out.weight ? a->norm_out.out : a->y;
+    struct rounded to = rounded_handed(&a->hands, outputs, a->rows.max, out);
     return launch(turns <= 1   ? hand_kernel<1>
                   : turns <= 2 ? hand_kernel<2>
                                : hand_kernel<HAND_TURNS>,
-                  dim3(a->rows.max), threads, 0, stream, *a, *from);
+                  dim3(a->rows.max), threads, 0, stream, *a, *from, to);
 }

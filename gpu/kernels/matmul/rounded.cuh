@@ -11,6 +11,7 @@
 #pragma once
 
 #include "gpu/kernels/activation/activation.cuh"
+#include "gpu/kernels/matmul/e4m3.cuh"
 #include "gpu/kernels/matmul/matmul.cuh"
 
 #define RAW_ROWS_MAX MATMUL_GATED_MAX /* of steps that decode: their sums are scaled behind */
@@ -23,16 +24,18 @@ struct rounded {
     uint32_t rows;    /* of the arrays: a multiple of 4, as cuBLASLt has it with blocks */
     uint32_t piece;   /* rows of a product; a multiple of 4, or all rows. The last may have fewer */
     uint32_t columns; /* of `spread`; 0: nothing is spread */
-    uint32_t apart;   /* floats from a row's scale to the next: 1, but of x that came rounded */
     size_t total;     /* bytes */
 };
 
 /* `base` may be NULL: the size alone. */
 struct rounded rounded_cut(const struct weight *w, uint32_t rows, void *base);
-/* The same where x came rounded (matmul.h): bytes and scales are there. */
+/* Where inputs of k columns lie that are handed on rounded (matmul.h), and no more. */
+struct rounded rounded_handed(const struct weight_input *input, uint32_t k, uint32_t rows, void *x);
+/* As rounded_cut() where x came rounded: bytes and scales are there. */
 struct rounded rounded_of(const struct matmul_args *args);
 bool rounded_can(const struct matmul_args *args);
-/* Rounds max rows of x, and spreads the weights' scales where columns are asked for. */
+/* Rounds max rows of x unless they came so, and spreads the weights' scales where columns are asked
+ * for. */
 cudaError_t rounded_make(const struct matmul_args *args, const struct rounded *to,
                          cudaStream_t stream);
 
@@ -78,4 +81,41 @@ __host__ __device__ __forceinline__ size_t rounded_scale_at(const struct rounded
 {
     uint32_t first = row / r.piece * r.piece;
     return (size_t)first * r.groups + (size_t)group * rounded_piece_rows(r, first) + (row - first);
+}
+
+/* Whole block: a row's values, eight a thread and turn and 0 past its end, are rounded to where
+ * they are handed on. Groups are of up to 8 * WARP columns. */
+template <int TURNS>
+__device__ __forceinline__ void rounded_row(const float8 (&value)[TURNS],
+                                            const struct weight_input &how,
+                                            const struct rounded &to, uint32_t row, float *scratch)
+{
+    float scale = how.scale;
+    if (how.rounding == ROUNDING_TOKEN) {
+        float greatest = 0;
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++)
+            greatest = fmaxf(greatest, e4m3_greatest(value[turn].v));
+        greatest =
+            block_reduce(greatest, 0.0f, scratch, [](float of) { return warp_greatest(of); });
+        scale = e4m3_scale_to(greatest, how.scale);
+    }
+    if (how.rounding != ROUNDING_GROUP && threadIdx.x == 0)
+        to.scales[rounded_scale_at(to, row, 0)] = scale;
+    uint32_t threads = how.rounding == ROUNDING_GROUP ? how.group / 8 : 1;
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint32_t k = (turn * blockDim.x + threadIdx.x) * 8;
+        if (how.rounding == ROUNDING_GROUP) {
+            float greatest = e4m3_greatest(value[turn].v);
+            for (uint32_t offset = threads / 2; offset; offset /= 2)
+                greatest = fmaxf(greatest, __shfl_xor_sync(FULL_MASK, greatest, offset));
+            scale = e4m3_scale(greatest);
+            if (threadIdx.x % threads == 0 && k < to.stride)
+                to.scales[rounded_scale_at(to, row, k / how.group)] = scale;
+        }
+        if (k < to.stride)
+            *reinterpret_cast<uint2 *>(to.bytes + (size_t)row * to.stride + k) =
+                e4m3_round8(value[turn].v, e4m3_divide_by(scale));
+    }
 }

@@ -526,20 +526,6 @@ static bool whole_can(const struct matmul_args *a)
            (!a->gated || w->n % 2 == 0) && (!a->adds || a->y_dtype == DTYPE_F32);
 }
 
-/* Of e4m3 by e4m3 of whole rows and columns (matmul_scaled.cu), with what is handed on rounded. */
-static bool scaled_can(const struct matmul_args *a)
-{
-    const struct weight *w = &a->w;
-    bool one = a->hands.rounding == ROUNDING_TOKEN || a->hands.rounding == ROUNDING_STATIC;
-    bool outer = w->format == FORMAT_E4M3 && !w->scales.k && w->scales.n <= 1 &&
-                 (w->input.rounding == ROUNDING_TOKEN || w->input.rounding == ROUNDING_STATIC);
-    bool what = a->norm_out.weight ? a->adds && !a->gated && !a->activates
-                                   : !a->adds && (a->gated || a->activates);
-    return outer && w->k % 16 == 0 && w->n % 16 == 0 && a->rows.max <= MATMUL_GATED_MAX && !a->norm_in.squares &&
-           (!a->adds || a->y_dtype == DTYPE_F32) &&
-           (a->hands.rounding == ROUNDING_NONE ? !a->norm_out.weight : one && what);
-}
-
 /* Of e4m3 that rounds its inputs itself, with scales of whole rows (gemv_rounded.cu). */
 static bool rounding_can(const struct matmul_args *a)
 {
@@ -547,7 +533,7 @@ static bool rounding_can(const struct matmul_args *a)
     plain.norm_out.weight = plain.norm_in.squares = NULL;
     bool norms = a->norm_out.weight || a->norm_in.squares;
     bool handed = !a->norm_out.weight || (a->adds && !a->gated && !a->activates);
-    return a->rows.max <= MATMUL_ROUNDS_MAX && scaled_can(&plain) && handed &&
+    return a->rows.max <= MATMUL_ROUNDS_MAX && launches_scaled_can(&plain) && handed &&
            a->w.n % (a->gated ? 64 : 16) == 0 && (!norms || a->x_dtype == DTYPE_BF16);
 }
 
@@ -585,7 +571,7 @@ bool matmul_fuses(const struct matmul_args *args)
     bool plain = !args->gated && !args->activates && !args->norm_out.weight &&
                  !args->norm_in.squares;
     if (args->x_rounded || args->hands.rounding != ROUNDING_NONE)
-        return scaled_can(args);
+        return launches_scaled_can(args);
     return (plain && (!args->adds || args->y_dtype == DTYPE_F32)) || small_can(args) ||
            gated_can(args) || whole_can(args) || rounding_can(args);
 }

@@ -18,3 +18,8 @@ void launches_reset(FILE *show);
 uint64_t launches_add(uint64_t digest, int device);
 /* Notes a call, as one launch. */
 void launches_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+struct matmul_args;
+/* Whether a product is one of e4m3 by e4m3 (matmul_scaled.cu), with what comes or is handed on
+ * rounded. */
+bool launches_scaled_can(const struct matmul_args *args);

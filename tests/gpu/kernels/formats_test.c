@@ -528,7 +528,7 @@ static void handing_apart(struct handing *h)
     tensor_read(&h->x);
 }
 
-/* The same, handed on rounded; in *ret_bytes, rows of the tensor's stride. */
+/* The same, handed on rounded; in *ret_bytes, as it lies. */
 static struct matmul_args handing_at_once(struct handing *h, struct tensor *y, struct tensor *x,
                                           uint8_t **ret_bytes)
 {
@@ -551,11 +551,11 @@ static struct matmul_args handing_at_once(struct handing *h, struct tensor *y, s
 }
 
 /* A row of bytes is that of the reader's input, each what the values rounded alone give. */
-static void check_handed(const struct handing *h, const uint8_t *row_bytes, uint32_t row,
-                         double *ret_x)
+static void check_handed(const struct handing *h, const uint8_t *bytes, uint32_t row, double *ret_x)
 {
+    size_t scales = MATMUL_ROUNDED_SCALES_AT(h->x.rows, h->x.size), first = row * h->x.size;
     float scale, greatest = 0, want = h->two.args.w.input.scale;
-    memcpy(&scale, row_bytes + MATMUL_ROUNDED_SCALE_AT(h->x.size), sizeof scale);
+    memcpy(&scale, bytes + scales + row * sizeof scale, sizeof scale);
     for (uint32_t k = 0; k < h->x.size; k++)
         greatest = fmaxf(greatest, fabsf(tensor_at(&h->x, row, k)));
     if (h->reader.rounding == ROUNDING_TOKEN)
@@ -563,9 +563,9 @@ static void check_handed(const struct handing *h, const uint8_t *row_bytes, uint
     ck_assert_msg(scale == want, "row %u: scale %.9g, not %.9g", row, (double)scale, (double)want);
     for (uint32_t k = 0; k < h->x.size; k++) {
         double value = fmin(fmax((double)(tensor_at(&h->x, row, k) / scale), -448), 448);
-        ck_assert_msg(e4m3_value(row_bytes[k]) == e4m3_nearest(value), "row %u: %u of %.9g is %g",
-                      row, k, value, e4m3_value(row_bytes[k]));
-        ret_x[k] = e4m3_value(row_bytes[k]) * (double)scale;
+        ck_assert_msg(e4m3_value(bytes[first + k]) == e4m3_nearest(value), "row %u: %u of %.9g is %g",
+                      row, k, value, e4m3_value(bytes[first + k]));
+        ret_x[k] = e4m3_value(bytes[first + k]) * (double)scale;
     }
 }
 
@@ -596,7 +596,7 @@ START_TEST(what_is_handed_on_rounded_is_what_kernels_apart_give)
     for (uint32_t row = 0; row<h.giver.rows; row += h.giver.rows> 32 ? 31 : 1) {
         for (uint32_t n = 0; norm && n < h.x.size; n++)
             ck_assert(tensor_at(&y, row, n) == tensor_at(&h.y, row, n));
-        check_handed(&h, bytes + (size_t)row * x.stride * 2, row, values);
+        check_handed(&h, bytes, row, values);
         for (uint32_t n = 0; n < h.reader.n; n++) {
             struct sum sum = sum_of(&h.reader, &h.two, values, n);
             check_close((double)tensor_at(&sums, row, n), sum.value, DTYPE_F32, sum.size * 0x1p-11);
@@ -623,17 +623,17 @@ START_TEST(what_cannot_be_handed_on_is_refused)
                                              .out_stride = h.x.stride,
                                              .weight_dtype = h.weight.dtype};
     taken.x_rounded = true;
+    good.scratch_bytes = taken.scratch_bytes = SIZE_MAX;
     ck_assert(matmul_fuses(&good) && matmul_fuses(&taken));
     struct matmul_args bad[] = {good, good, good, good, good, taken, taken, taken};
     bad[0].rows.max = 257;
-    bad[0].scratch_bytes = SIZE_MAX;
     bad[1].w.n += 8;
     bad[2].hands.rounding = ROUNDING_GROUP;
     bad[2].hands.group = 128;
     bad[3].adds = false;
     bad[4].norm_out.out_stride = NORM_WIDTH / 2;
     bad[5].rows.max = 257;
-    bad[5].scratch_bytes = SIZE_MAX;
+    bad[5].gated = true;
     bad[6].w.input.rounding = ROUNDING_NONE;
     bad[7].x_stride = NORM_WIDTH / 2;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)

@@ -8,6 +8,7 @@ int main(void)
     srunner_add_suite(runner, adapt_suite());
     srunner_add_suite(runner, norm_suite());
     srunner_add_suite(runner, rows_suite());
+    srunner_add_suite(runner, hand_suite());
     srunner_add_suite(runner, experts_suite());
     srunner_add_suite(runner, experts_packed_suite());
     srunner_add_suite(runner, place_suite());

@@ -12,6 +12,7 @@ Suite *exchange_suite(void);
 Suite *expand_suite(void);
 Suite *experts_suite(void);
 Suite *experts_packed_suite(void);
+Suite *hand_suite(void);
 Suite *invariant_suite(void);
 Suite *norm_suite(void);
 Suite *number_suite(void);
