@@ -282,6 +282,19 @@ __device__ __forceinline__ void cluster_sync()
                      : "memory");
 }
 
+/* The two halves of a first meeting, behind which others' shared memory may be written. */
+__device__ __forceinline__ void cluster_here()
+{
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_all_here()
+{
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 /* The same place of another block's shared memory. */
 __device__ __forceinline__ uint32_t cluster_address(uint32_t address, uint32_t rank)
 {
@@ -297,6 +310,13 @@ __device__ __forceinline__ float4 cluster_load(uint32_t address)
                  : "=f"(out.x), "=f"(out.y), "=f"(out.z), "=f"(out.w)
                  : "r"(address));
     return out;
+}
+
+__device__ __forceinline__ void cluster_store(uint32_t address, const float4 &value)
+{
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(value.x),
+                 "f"(value.y), "f"(value.z), "f"(value.w)
+                 : "memory");
 }
 
 #endif

@@ -1,388 +1,405 @@
-/* Products of up to 16 rows with weights in whole numbers, on sm_90: bound by reading the weights
- * once, as gemv.cu is, whose plan this is.
+/* Products of up to 16 rows with weights in whole numbers, on sm_90: bound by what makes numbers of
+ * the weights, and by what stands between two such products.
  *
- * A unit is sixteen outputs, dealt to blocks of eight warps in turns; the warps share k, and each
- * keeps the rows' values of a chunk of up to 512 columns in registers. Weights are the left operand
- * of m16n8k16 (rows of x the columns of the right one), so that a warp changes a number to 16 bits
- * once for eight rows. They come by bulk copies into a ring of the warp's own, with their scales
- * and zeros, which are too short for such copies and come beside them by copies of four bytes; both
- * count on the stage's barrier. A group's sum is multiplied by its scale in float32.
+ * The ring and what a stage holds are those of matmul_whole.cu, tiles are those or half as high.
+ * Twelve warps multiply a tile by m16n8k16 (weights the left operand, rows of x the columns of the
+ * right one), each 32 of the outputs and every third stage, or every sixth of a low tile: what they
+ * do with a number takes longer than the number takes to come, and so many fill each other's waits.
+ * A group's sum is multiplied by its scale in float32. Scales come to shared memory, some of a
+ * warp's steps ahead.
  *
- * What a warp does with a number takes longer than the number takes to come, so up to eight rows
- * have two blocks on an SM, whose warps fill each other's waits; but where sums of squares are
- * handed on, of which there is one for each SM (MATMUL_PARTS). What a row gets depends neither on
- * the other rows nor on their number. */
-#include "gpu/kernels/activation/activation.cuh"
-#include "gpu/kernels/common/device_props.cuh"
+ * A block takes less than half of an SM, so that one of the next kernel has room beside it, whose
+ * weights begin to come while this one's last ones are multiplied. A tile is shared by a cluster of
+ * blocks where tiles are few: each sends what it has summed to the block that finishes it, in whose
+ * shared memory there is room for that. What a row gets depends neither on the other rows nor on
+ * their number. */
 #include "gpu/kernels/matmul/gemv_whole.cuh"
 #include "gpu/kernels/matmul/matmul_norm.cuh"
 
 namespace HALF
 {
 
+/* Bytes of shared memory less than half of an SM's; of blocks that are alone on an SM, half of that
+ * more: still there is room for one of the others. */
+#define APART 8192
+#define SQUARES 16   /* outputs whose squares a half of a warp adds up */
+#define ITEMS 2      /* outputs that a thread has on their way at a time */
+#define NORMS 4      /* of rows, on their way at a time */
+#define PARTS_UNIT 8 /* outputs: whoever reads sums of squares counts by this (gemv.cu) */
+
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* An output of the slots: [slot][row][output], of pairs [pair]. */
-struct whole_output {
-    uint32_t row, n;
-    uint32_t at;     /* in the warps' sums */
-    uint32_t square; /* where the sum of its unit's squares is */
-    bool valid;
+/* What is not dynamic. */
+struct few_fixed {
+    ring_barriers<FEW_STAGES_MAX> barriers;
+    float scales[GEMV_ROWS_MAX]; /* of rows whose norm is owed */
+    float squares[GEMV_ROWS_MAX][OUTPUTS / SQUARES];
 };
+static_assert(sizeof(few_fixed) <= FIXED - STAGE_ALIGNMENT, "there is room for it");
 
-__device__ __forceinline__ whole_output whole_own(const struct matmul_args &a,
-                                                  const whole_shape &shape, uint32_t rows,
-                                                  uint32_t unit_first, uint32_t item)
+__device__ __forceinline__ void few_sync()
 {
-    const uint32_t tile = shape.rows * UNIT;
-    uint32_t i = item * THREADS + threadIdx.x, slot = (i / tile) << shape.paired;
-    uint32_t unit = whole_unit(shape, unit_first, slot);
-    whole_output out;
-    out.row = i % tile / UNIT;
-    out.n = unit * UNIT + i % UNIT;
-    out.at = slot * tile + i % tile;
-    out.square = slot * GEMV_ROWS_MAX + out.row;
-    out.valid =
-        slot < SLOTS && out.row < rows && unit < shape.units && out.n < (a.w.n >> shape.paired);
-    return out;
+    asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory");
 }
 
-__device__ __forceinline__ float whole_added(const whole_shape &shape, const float *merge,
-                                             uint32_t at)
+/* The same, and that the norms' scales are there. */
+__device__ __forceinline__ void few_made()
 {
-    float y = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++)
-        y += merge[w * SLOTS * shape.rows * UNIT + at];
-    return y;
-}
-
-__device__ __forceinline__ float whole_activated(const struct matmul_args &a, float y)
-{
-    float exponent = a.activation == ACTIVATE_SILU ? activation_exponent<ACTIVATE_SILU>(y)
-                                                   : activation_exponent<ACTIVATE_GELU_TANH>(y);
-    return y / (1.0f + expf(exponent));
-}
-
-/* A warp's sums of a unit's chunk, [warp][slot][row][output], added to those of the chunks before
- * it: of rows up to the host's bound. */
-template <int HALVES>
-__device__ __forceinline__ void whole_keep(const whole_shape &shape,
-                                           const float (&total)[HALVES][4], float *merge,
-                                           uint32_t slot, bool adds)
-{
-    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    float *to = merge + (warp * SLOTS + slot) * shape.rows * UNIT;
-#pragma unroll
-    for (int half = 0; half < HALVES; half++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            uint32_t row = half * 8 + 2 * t + i % 2;
-            float *at = to + row * UNIT + g + i / 2 * 8;
-            if (row < shape.rows)
-                *at = adds ? *at + total[half][i] : total[half][i];
-        }
-}
-
-/* Of a warp that has no chunk: nothing, once for all. */
-__device__ __forceinline__ void whole_keep_none(const whole_shape &shape, float *merge)
-{
-    uint32_t size = SLOTS * shape.rows * UNIT;
-    for (uint32_t i = threadIdx.x % WARP; i < size; i += WARP)
-        merge[threadIdx.x / WARP * size + i] = 0;
-}
-
-/* What an output's sum becomes; in the order of gemv.cu. */
-struct whole_beside {
-    float before, weight, bias, up_bias;
-};
-
-__device__ __forceinline__ whole_beside whole_ask(const struct matmul_args &a,
-                                                  const whole_shape &shape, const whole_output &own)
-{
-    whole_beside out = {};
-    if (!own.valid)
-        return out;
-    if (a.adds)
-        out.before = static_cast<const float *>(a.y)[(size_t)own.row * a.y_stride + own.n];
-    if (a.norm_out.weight)
-        out.weight =
-            load_value(a.norm_out.weight, own.n, a.norm_out.weight_dtype) + a.norm_out.offset;
-    if (!a.bias)
-        return out;
-    out.bias = load_value(a.bias, own.n, a.bias_dtype);
-    if (shape.paired)
-        out.up_bias = load_value(a.bias, a.w.n / 2 + own.n, a.bias_dtype);
-    return out;
-}
-
-__device__ __forceinline__ float whole_finish(const struct matmul_args &a, const whole_shape &shape,
-                                              const whole_output &own, const whole_beside &beside,
-                                              const float *merge, const float *scales)
-{
-    float scale = a.norm_in.squares ? scales[own.row] : 1.0f;
-    float y = whole_added(shape, merge, own.at) * scale;
-    if (a.bias)
-        y += beside.bias;
-    if (shape.paired) {
-        float up = whole_added(shape, merge, own.at + shape.rows * UNIT) * scale;
-        if (a.bias)
-            up += beside.up_bias;
-        y = whole_activated(a, y) * up;
-    } else if (a.activates) {
-        y = whole_activated(a, y);
-    }
-    if (a.adds)
-        y += beside.before;
-    store_value(a.y, (size_t)own.row * a.y_stride + own.n, a.y_dtype, y);
-    return y;
-}
-
-/* The warps' sums of the slots, added in the order of the warps. `squares`: of what is handed on,
- * by slot and row; a sum is always the same thread's, and its order does not depend on how many
- * rows there are. */
-template <int HALVES>
-__device__ __forceinline__ void whole_store(const struct matmul_args &a, const whole_shape &shape,
-                                            const float *merge, const float *scales,
-                                            float *squares, uint32_t rows, uint32_t unit_first)
-{
-    const int items = SLOTS * UNIT * 8 * HALVES / THREADS;
-    whole_beside beside[items];
-#pragma unroll
-    for (int i = 0; i < items; i++) /* asked for here, needed below */
-        beside[i] = whole_ask(a, shape, whole_own(a, shape, rows, unit_first, i));
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < items; i++) {
-        whole_output own = whole_own(a, shape, rows, unit_first, i);
-        float square = 0;
-        if (own.valid) {
-            float y = whole_finish(a, shape, own, beside[i], merge, scales);
-            if (a.norm_out.weight)
-                square = norm_hand(a, own.row, own.n, y, beside[i].weight);
-        }
-        if (!a.norm_out.weight)
-            continue;
-#pragma unroll
-        for (int offset = UNIT / 2; offset; offset /= 2)
-            square += __shfl_xor_sync(FULL_MASK, square, offset);
-        if (own.valid && threadIdx.x % UNIT == 0)
-            squares[own.square] += square;
-    }
-    __syncthreads(); /* the next slots' sums take the place of these */
-}
-
-/* The sums of squares of all that the block handed on, by row; and zeros for parts that a product
- * of smaller units would have. */
-__device__ __forceinline__ void whole_hand_squares(const struct matmul_args &a,
-                                                   const whole_shape &shape, uint32_t rows,
-                                                   const float *squares)
-{
-    __syncthreads();
-    uint32_t row = threadIdx.x;
-    if (row >= rows)
-        return;
-    float *to = a.norm_out.squares + row * MATMUL_PARTS;
-    const float *of = squares + row;
-    to[blockIdx.x] = (of[0] + of[GEMV_ROWS_MAX]) + (of[2 * GEMV_ROWS_MAX] + of[3 * GEMV_ROWS_MAX]);
-    for (uint32_t i = blockIdx.x + gridDim.x; i < shape.parts_handed; i += gridDim.x)
-        to[i] = 0;
-}
-
-/* The biases, and the weights of the norm that is handed on, towards the L2 (gemv.cu). */
-__device__ __forceinline__ void whole_prefetch(const struct matmul_args &a,
-                                               const whole_shape &shape)
-{
-    uint32_t lane = threadIdx.x % WARP;
-    for (uint32_t unit = blockIdx.x + lane * gridDim.x; unit < shape.units;
-         unit += WARP * gridDim.x) {
-        size_t first = (size_t)unit * UNIT;
-        if (a.norm_out.weight)
-            prefetch_l2(static_cast<const char *>(a.norm_out.weight) +
-                        first * (a.norm_out.weight_dtype == DTYPE_F32 ? 4 : 2));
-        if (!a.bias)
-            continue;
-        const uint32_t bytes = a.bias_dtype == DTYPE_F32 ? 4 : 2;
-        prefetch_l2(static_cast<const char *>(a.bias) + first * bytes);
-        if (shape.paired)
-            prefetch_l2(static_cast<const char *>(a.bias) + (first + a.w.n / 2) * bytes);
-    }
-}
-
-#endif
-
-template <int HALVES, enum format FORMAT, bool GROUPED>
-__global__ void __launch_bounds__(THREADS, HALVES == 1 ? 2 : 1)
-    whole_kernel(const __grid_constant__ struct matmul_args a, const whole_shape shape)
-{
-#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    extern __shared__ __align__(128) char memory[];
-    __shared__ uint64_t barriers[WARPS][STAGES_MAX];
-    __shared__ float scales[GEMV_ROWS_MAX], squares[SLOTS * GEMV_ROWS_MAX];
-    float *merge = reinterpret_cast<float *>(memory);
-    uint32_t warp = __shfl_sync(FULL_MASK, threadIdx.x / WARP, 0);
-    uint32_t ring = shared_address(memory) + WARPS * SLOTS * shape.rows * UNIT * 4 +
-                    warp * shape.stages * shape.stage_bytes;
-    uint32_t full = shared_address(barriers[warp]);
-    if (warp_elect()) {
-        ring_init(full, STAGES_MAX, 1 + WARP); /* who asks, and each lane's copies of its own */
-        barrier_init_done();
-    }
-    if (threadIdx.x < SLOTS * GEMV_ROWS_MAX) /* others read it behind barriers of the block */
-        squares[threadIdx.x] = 0;
     __syncwarp();
-    uint64_t policy = __shfl_sync(FULL_MASK, policy_once(), 0);
-    whole_cursor ahead = {blockIdx.x, warp, 0}, at = ahead;
-    for (uint32_t i = 0; i < shape.stages && whole_more(ahead, shape); i++) {
-        whole_fetch<FORMAT>(a, shape, ahead, ring + i * shape.stage_bytes, full + i * 8, policy);
-        whole_next(ahead, shape, warp);
-    }
-    if (warp == WARPS - 1 && (a.bias || a.norm_out.weight))
-        whole_prefetch(a, shape);
-    grid_wait();
-    grid_trigger();
-    norm_parts norm_in[HALVES];
+    asm volatile("bar.arrive 2, %0;" ::"n"(MULTIPLIERS + WARP) : "memory");
+}
+
+__device__ __forceinline__ void few_sync_made()
+{
+    asm volatile("bar.sync 2, %0;" ::"n"(MULTIPLIERS + WARP) : "memory");
+}
+
+/* ---- sums ---- */
+
+/* Floats of a row of sums, against bank conflicts; and of what blocks sum for one of them. */
+__device__ __forceinline__ constexpr uint32_t few_pitch(int height)
+{
+    return height + 4;
+}
+
+template <int HEIGHT> __device__ __forceinline__ uint32_t few_received_pitch(const whole_args &a)
+{
+    return HEIGHT / a.cluster + 4;
+}
+
+/* A warp's sums: [part][row][output], outputs as the tile has them. */
+template <int N, int HEIGHT>
+__device__ __forceinline__ void few_lay(const few_sums<N> &total, float *sums)
+{
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    constexpr uint32_t TOGETHER_WARPS = few_together(HEIGHT), ROW = few_pitch(HEIGHT);
+    float *to = sums + (warp / TOGETHER_WARPS * N + lane % 4 * 2) * ROW +
+                warp % TOGETHER_WARPS * WARP_OUTPUTS + lane / 4;
 #pragma unroll
-    for (int half = 0; half < HALVES; half++)
-        if (a.norm_in.squares)
-            norm_in[half] = norm_ask(a, half * 8 + warp, shape.parts);
-    uint32_t rows = range_rows(a.rows), loaded = UINT32_MAX;
-    ring_cursor now = {0, 0};
-    uint32_t x[STEPS][HALVES][4];
-    whole_stage stage = {};
-    if (warp >= shape.chunks)
-        whole_keep_none(shape, merge);
-    for (; at.unit_first < shape.units; at.unit_first += (SLOTS >> shape.paired) * gridDim.x) {
-        for (at.chunk = warp; at.chunk < shape.chunks; at.chunk += WARPS) {
-            uint32_t begin = at.chunk * shape.chunk, left = a.w.k - begin;
-            uint32_t count = left < shape.chunk ? left : shape.chunk;
-            if (loaded != at.chunk) {
-                whole_load_x(x, a, begin, count);
-                stage.steps = count / WHOLE_BLOCK;
-                stage.ends = GROUPED ? 0 : whole_ends(a, begin, stage.steps);
-            }
-            loaded = at.chunk;
-#pragma unroll 1 /* four times the code would wait for its instructions (gemv_e4m3.cu) */
-            for (int slot = 0; slot < SLOTS; slot++) {
-                float total[HALVES][4] = {};
-                uint32_t unit = whole_unit(shape, at.unit_first, slot);
-                if (unit >= shape.units)
-                    break;
-                uint32_t from = ring + now.stage * shape.stage_bytes;
-                whole_stage_find(stage, a, shape, at.chunk,
-                                 unit * UNIT + (slot & shape.paired) * (a.w.n / 2), from);
-                ring_wait_full(full, now);
-                if constexpr (GROUPED)
-                    whole_multiply_known<HALVES, FORMAT>(total, x, stage);
-                else
-                    whole_multiply_any<HALVES, FORMAT>(total, x, stage);
-                if (whole_more(ahead, shape)) {
-                    reads_before_copy();
-                    __syncwarp();
-                    whole_fetch<FORMAT>(a, shape, ahead, from, ring_barrier(full, now), policy);
-                    whole_next(ahead, shape, warp);
-                }
-                ring_next(now, shape.stages);
-                whole_keep<HALVES>(shape, total, merge, slot, at.chunk != warp);
-            }
-        }
-        if (a.norm_in.squares && at.unit_first == blockIdx.x) {
+    for (int m = 0; m < 2; m++)
 #pragma unroll
-            for (int half = 0; half < HALVES; half++)
-                scales[half * 8 + warp] = norm_scale_of(a, norm_in[half]);
+        for (int i = 0; i < N / 8; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                to[(i * 8 + j % 2) * ROW + m * 16 + j / 2 * 8] = total.of[m][i][j];
+}
+
+/* To the blocks of the cluster that finish them, [block][row][output], gate before up. */
+template <int N, int HEIGHT>
+__device__ __forceinline__ void few_send(const whole_args &a, const float *sums, uint32_t received,
+                                         uint32_t rank, uint32_t rows)
+{
+    const uint32_t pitch = few_received_pitch<HEIGHT>(a);
+    const uint32_t shift = a.fours + 2, own = (1u << shift) - 1;
+    for (uint32_t i = threadIdx.x; i < rows * (HEIGHT / 4); i += MULTIPLIERS) {
+        uint32_t row = i / (HEIGHT / 4), of = i % (HEIGHT / 4) * 4;
+        float4 sum = {};
+#pragma unroll
+        for (uint32_t part = 0; part < few_parts(HEIGHT); part++) {
+            float4 some = *reinterpret_cast<const float4 *>(
+                sums + (part * N + row) * few_pitch(HEIGHT) + of);
+            sum.x += some.x, sum.y += some.y, sum.z += some.z, sum.w += some.w;
         }
-        whole_store<HALVES>(a, shape, merge, scales, squares, rows, at.unit_first);
+        uint32_t channel = a.m.gated ? of % SIDE : of, up = channel != of;
+        uint32_t to = received + ((rank * N + row) * pitch + (up << shift) + (channel & own)) * 4;
+        cluster_store(cluster_address(to, channel >> shift), sum);
     }
-    if (a.norm_out.weight)
-        whole_hand_squares(a, shape, rows, squares);
+}
+
+/* What a block finishes: sums of so many, each [row][output] with rows of `pitch`. */
+struct few_summed {
+    const float *sums;
+    uint32_t count, pitch;
+    uint32_t up; /* from a gate to its up */
+};
+
+template <int N>
+__device__ __forceinline__ float few_sum(const few_summed &of, uint32_t row, uint32_t at)
+{
+    float sum = 0;
+#pragma unroll 4
+    for (uint32_t i = 0; i < of.count; i++)
+        sum += of.sums[(i * N + row) * of.pitch + at];
+    return sum;
+}
+
+/* ---- results ---- */
+
+/* An output, and what it needs beside its sums. */
+struct few_output {
+    uint32_t row, at, n; /* at: of those that the block finishes */
+    bool valid;
+    float before, weight, bias[2];
+};
+
+__device__ __forceinline__ few_output few_ask(const whole_args &a, const whole_tile &tile,
+                                              uint32_t rank, uint32_t rows, uint32_t number)
+{
+    const struct matmul_args &m = a.m;
+    const uint32_t shift = a.fours + 2, outputs = m.gated ? m.w.n / 2 : m.w.n;
+    few_output out = {number >> shift, number & ((1u << shift) - 1), 0, false, 0, 0, {0, 0}};
+    out.n = tile.output + (rank << shift) + out.at;
+    out.valid = out.row < rows && out.n < outputs;
+    if (!out.valid)
+        return out;
+    if (m.adds)
+        out.before = static_cast<const float *>(m.y)[(size_t)out.row * m.y_stride + out.n];
+    if (m.norm_out.weight)
+        out.weight =
+            load_value(m.norm_out.weight, out.n, m.norm_out.weight_dtype) + m.norm_out.offset;
+    if (m.bias) {
+        out.bias[0] = load_value(m.bias, out.n, m.bias_dtype);
+        out.bias[1] = m.gated ? load_value(m.bias, outputs + out.n, m.bias_dtype) : 0;
+    }
+    return out;
+}
+
+__device__ __forceinline__ float few_activated(const struct matmul_args &m, float y)
+{
+    return m.activation == ACTIVATE_SILU ? activated<ACTIVATE_SILU>(y)
+                                         : activated<ACTIVATE_GELU_TANH>(y);
+}
+
+/* In the order of gemv.cu. */
+template <int N>
+__device__ __forceinline__ float few_store(const struct matmul_args &m, const few_output &own,
+                                           const few_summed &of, const float *scales)
+{
+    const float scale = m.norm_in.squares ? scales[own.row] : 1.0f;
+    float y = few_sum<N>(of, own.row, own.at) * scale + own.bias[0];
+    if (m.gated || m.activates)
+        y = few_activated(m, y);
+    if (m.gated)
+        y *= few_sum<N>(of, own.row, own.at + of.up) * scale + own.bias[1];
+    if (m.adds)
+        y += own.before;
+    store_value(m.y, (size_t)own.row * m.y_stride + own.n, m.y_dtype, y);
+    return y;
+}
+
+/* The sum of squares of each row, of all that the block has handed on; and none where there is no
+ * block. */
+__device__ __forceinline__ void few_hand_squares(const whole_args &a, uint32_t rows,
+                                                 const few_fixed &shared)
+{
+    float *to = a.m.norm_out.squares;
+    few_sync();
+    if (threadIdx.x < rows) {
+        float sum = 0;
+        for (uint32_t i = 0; i < (4u << a.fours) / SQUARES; i++)
+            sum += shared.squares[threadIdx.x][i];
+        to[threadIdx.x * MATMUL_PARTS + blockIdx.x] = sum;
+    }
+    if (blockIdx.x == 0)
+        for (uint32_t i = threadIdx.x; i < rows * MATMUL_PARTS; i += MULTIPLIERS)
+            if (i % MATMUL_PARTS >= gridDim.x)
+                to[i] = 0;
+}
+
+/* All that multiply: what the block finishes of a tile. */
+template <int N, int HEIGHT>
+__device__ __forceinline__ void few_finish(const whole_args &a, const whole_tile &tile,
+                                           float *sums, float *received, uint32_t rank,
+                                           few_fixed &shared)
+{
+    const struct matmul_args &m = a.m;
+    const uint32_t rows = min(range_rows(m.rows), static_cast<uint32_t>(N));
+    const uint32_t shift = a.fours + 2, count = rows << shift;
+    few_summed of = {sums, few_parts(HEIGHT), few_pitch(HEIGHT), SIDE};
+    if (a.cluster > 1) {
+        of = {received, a.cluster, few_received_pitch<HEIGHT>(a), 1u << shift};
+        cluster_all_here();
+        few_send<N, HEIGHT>(a, sums, shared_address(received), rank, rows);
+    }
+    for (uint32_t turn = 0; turn == 0 || turn < count; turn += ITEMS * MULTIPLIERS) {
+        few_output own[ITEMS];
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) /* asked for here, needed below */
+            own[i] = few_ask(a, tile, rank, rows, turn + i * MULTIPLIERS + threadIdx.x);
+        if (a.cluster > 1 && turn == 0)
+            cluster_sync();
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            float square = 0;
+            if (own[i].valid) {
+                float y = few_store<N>(m, own[i], of, shared.scales);
+                if (m.norm_out.weight)
+                    square = norm_hand(m, own[i].row, own[i].n, y, own[i].weight);
+            }
+            if (!m.norm_out.weight)
+                continue;
+#pragma unroll
+            for (int offset = SQUARES / 2; offset; offset /= 2)
+                square += __shfl_xor_sync(FULL_MASK, square, offset);
+            if (own[i].row < rows && threadIdx.x % SQUARES == 0)
+                shared.squares[own[i].row][own[i].at / SQUARES] = square;
+        }
+    }
+    if (m.norm_out.weight)
+        few_hand_squares(a, rows, shared);
+}
+
+/* One warp: of each row whose norm is owed, the scale. */
+__device__ __forceinline__ void few_norm(const struct matmul_args &m, uint32_t parts,
+                                         few_fixed &shared)
+{
+    for (uint32_t first = 0; first < m.rows.max; first += NORMS) {
+        norm_parts some[NORMS];
+#pragma unroll
+        for (uint32_t i = 0; i < NORMS; i++)
+            some[i] = norm_ask(m, first + i, parts);
+#pragma unroll
+        for (uint32_t i = 0; i < NORMS; i++) {
+            float scale = norm_scale_of(m, some[i]);
+            if (threadIdx.x % WARP == 0)
+                shared.scales[first + i] = scale;
+        }
+    }
+}
+
 #endif
+
+template <int N, int HEIGHT, enum format FORMAT, bool FINE>
+__global__ void __launch_bounds__(THREADS, PER_PROCESSOR)
+    few_kernel(const __grid_constant__ struct whole_args a)
+{
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ __align__(STAGE_ALIGNMENT) char memory[];
+    __shared__ few_fixed shared;
+    const whole_ring ring = whole_begin(shared.barriers, memory, 1, few_together(HEIGHT));
+    const whole_tile tile = whole_find(a);
+    if (a.cluster > 1)
+        cluster_here();
+    if (threadIdx.x >= MULTIPLIERS + WARP) {
+        if (warp_elect())
+            whole_fill<N, FORMAT, HEIGHT>(a, ring, tile);
+        return;
+    }
+    if (threadIdx.x >= MULTIPLIERS) {
+        if (a.m.norm_in.squares) {
+            grid_wait();
+            few_norm(a.m, a.parts, shared);
+        }
+        few_made();
+        return;
+    }
+    float *sums = reinterpret_cast<float *>(memory + (ring.stages - shared_address(memory)));
+    float *received = sums + a.stages * a.stage_bytes / 4;
+    const few_ahead ahead =
+        few_ahead_of<HEIGHT, FINE>(a, tile, shared_address(received) + a.received);
+    few_sums<N> total = {};
+    few_multiply<N, HEIGHT, FORMAT, FINE>(total, a, ring, tile, ahead);
+    grid_wait();
+    few_sync(); /* nothing of the ring is read any more */
+    few_lay<N, HEIGHT>(total, sums);
+    few_sync_made();
+    few_finish<N, HEIGHT>(a, tile, sums, received, a.cluster > 1 ? cluster_rank() : 0, shared);
+#endif
+}
+
+static uint32_t few_squares(uint32_t outputs)
+{
+    uint32_t units = ceil_div(outputs, PARTS_UNIT), most = device_props()->processors;
+    return units < most ? units : most;
+}
+
+/* How high tiles are, and how many blocks share the columns of each; 0: none may. */
+struct few_share {
+    uint32_t height, cluster;
+    bool alone; /* an SM has one block of the kernel */
+};
+
+/* Pairs of blocks on low tiles where those take more than two thirds of the SMs, each one of its
+ * own: large clusters leave SMs empty. Else what whole_cluster() takes to be fastest. Who hands on
+ * sums of squares has no more of a row than blocks. */
+static few_share few_share_of(const struct matmul_args *m)
+{
+    const uint32_t processors = device_props()->processors, steps = ceil_div(m->w.k, STEP);
+    const uint32_t most = m->norm_out.weight ? few_squares(m->w.n) : UINT32_MAX;
+    const uint32_t paired = 2 * whole_tiles_high(m, SIDE), tiles = whole_tiles(m, 1);
+    if (!m->gated && steps > 1 && paired <= processors && 3 * paired > 2 * processors)
+        return {SIDE, 2, true};
+    uint32_t cluster = whole_cluster(tiles, steps, PER_PROCESSOR, PER_PROCESSOR).cluster;
+    while (cluster && tiles * cluster > most)
+        cluster /= 2;
+    return {whole_height(m), cluster, false};
 }
 
 bool gemv_whole_can(const struct matmul_args *a)
 {
-    bool aligned = a->x_stride % 2 == 0 && reinterpret_cast<uintptr_t>(a->x) % 4 == 0;
+    bool copied =
+        tensor_map_can() && a->x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(a->x) % 16 == 0;
     bool gated = !a->gated || a->w.n % 2 == 0;
     bool alone = !a->activates || (!a->gated && !a->adds);
-    return device_props()->major == 9 && whole_regular(&a->w) && aligned && gated && alone &&
-           a->rows.max <= GEMV_ROWS_MAX && a->x_dtype == DTYPE_HALF &&
-           (!a->adds || a->y_dtype == DTYPE_F32) && matmul_norm_can(a, device_props()->processors);
+    bool counted = weight_scale_count(&a->w) <= UINT32_MAX;
+    return device_props()->major == 9 && whole_regular(&a->w) && copied && counted && gated &&
+           alone && a->rows.max <= GEMV_ROWS_MAX && a->x_dtype == DTYPE_HALF &&
+           (!a->adds || a->y_dtype == DTYPE_F32) &&
+           matmul_norm_can(a, device_props()->processors) &&
+           (!a->norm_out.weight || few_share_of(a).cluster > 0);
 }
 
-static uint32_t whole_blocks(uint32_t units, uint32_t per_processor = 1)
-{
-    uint32_t most = device_props()->processors * per_processor;
-    return units < most ? units : most;
-}
-
-/* Groups of 128, all of them whole. */
-static bool whole_grouped(const struct weight &w)
-{
-    return w.scales.k == KNOWN * WHOLE_BLOCK && w.k % (KNOWN * WHOLE_BLOCK) == 0;
-}
-
-static void whole_chunks(const struct weight &w, struct whole_shape *shape)
-{
-    uint32_t turns = ceil_div(w.k, WARPS * CHUNK_MAX);
-    uint32_t step = whole_grouped(w) ? KNOWN * WHOLE_BLOCK : WHOLE_BLOCK;
-    shape->chunk = ceil_div(ceil_div(w.k, WARPS * turns), step) * step;
-    shape->chunks = ceil_div(w.k, shape->chunk);
-    shape->columns = whole_columns(w);
-    shape->groups = 1;
-    shape->step_groups = 0;
-    if (w.scales.k && shape->chunk % w.scales.k == 0)
-        shape->groups = shape->step_groups = shape->chunk / w.scales.k;
-    else if (w.scales.k)
-        shape->groups = shape->chunk / w.scales.k + 2;
-    /* Of a row's in a chunk, which begin anywhere in a word, or with one. */
-    bool words =
-        w.scales.n && shape->columns % 4 == 0 && shape->step_groups && shape->step_groups % 4 == 0;
-    shape->zero_words = !w.zeros ? 0 : words ? shape->groups / 4 : (shape->groups + 6) / 4;
-}
-
-template <int HALVES, enum format FORMAT, bool GROUPED>
-static cudaError_t whole_launch(const struct matmul_args *args, cudaStream_t stream)
+template <int N, int HEIGHT, enum format FORMAT, bool FINE>
+static cudaError_t few_launch(const struct matmul_args *m, const few_share &share,
+                              cudaStream_t stream)
 {
     const struct device_props *device = device_props();
-    struct whole_shape shape = {};
-    whole_chunks(args->w, &shape);
-    shape.paired = args->gated;
-    shape.units = ceil_div(args->gated ? args->w.n / 2 : args->w.n, UNIT);
-    shape.rows = args->rows.max;
-    shape.row_bytes = (whole_bytes(FORMAT, shape.chunk) + 111) / 128 * 128 + 16;
-    shape.stage_bytes =
-        (UNIT * (shape.row_bytes + shape.groups * 4 + shape.zero_words * 4) + 15) / 16 * 16;
-    uint32_t merge = WARPS * SLOTS * shape.rows * UNIT * 4;
-    uint32_t each = WARPS * shape.stage_bytes;
-    uint32_t half = (device->shared_max + RESERVED) / 2 - RESERVED - FIXED - 128;
-    bool two = HALVES == 1 && !args->norm_out.weight && half >= merge + STAGES_LEAST * each;
-    uint32_t most = two ? half : device->shared_max - FIXED - 128;
-    shape.stages = ring_stages(most - merge, each, STAGES_MAX);
     static struct device_once once;
-    cudaError_t result = device_allow(&once, whole_kernel<HALVES, FORMAT, GROUPED>, device, FIXED);
+    struct whole_args a = {};
+    a.blocks = 1;
+    a.block_rows = m->rows.max;
+    a.cluster = share.cluster;
+    a.parts = few_squares(m->w.k);
+    a.stage_bytes = N * STEP * 2 + HEIGHT * whole_step<FORMAT>();
+    a.received = a.cluster > 1 ? N * (HEIGHT + 4 * a.cluster) * 4 : 0;
+    a.group_shift = m->w.scales.k ? 0 : 31;
+    while (m->w.scales.k / STEP >> a.group_shift > 1)
+        a.group_shift++;
+    a.zero_bytes = (m->w.scales.n ? m->w.n : 1) * whole_columns(m->w);
+    const uint32_t beside =
+        a.received + FEW_WARPS * static_cast<uint32_t>(sizeof(few_slots<FINE>));
+    const uint32_t half = (device->shared_max + RESERVED) / PER_PROCESSOR - RESERVED;
+    /* A stage is always the same warps': see gemv_rounded.cu. */
+    a.stages = ring_stages(half - APART - FIXED - beside, a.stage_bytes, FEW_STAGES_MAX) /
+               few_parts(HEIGHT) * few_parts(HEIGHT);
+    uint32_t bytes = STAGE_ALIGNMENT + a.stages * a.stage_bytes + beside;
+    if (share.alone && bytes < half + APART / 2)
+        bytes = half + APART / 2;
+    cudaError_t result = whole_describe<FORMAT>(m, share.height, &a);
+    if (result == cudaSuccess)
+        result = device_allow(&once, few_kernel<N, HEIGHT, FORMAT, FINE>, device, STAGE_ALIGNMENT);
     if (result != cudaSuccess)
         return result;
-    shape.parts = whole_blocks(ceil_div(args->w.k, PARTS_UNIT));
-    shape.parts_handed = whole_blocks(ceil_div(args->w.n, PARTS_UNIT));
-    return launch(whole_kernel<HALVES, FORMAT, GROUPED>,
-                  dim3(whole_blocks(shape.units, two ? 2 : 1)), THREADS,
-                  merge + shape.stages * each, stream, *args, shape);
+    return whole_enqueue(few_kernel<N, HEIGHT, FORMAT, FINE>, a, THREADS, bytes, stream);
 }
 
-template <enum format FORMAT, bool GROUPED>
-static cudaError_t whole_rows(const struct matmul_args *args, cudaStream_t stream)
+template <enum format FORMAT, bool FINE>
+static cudaError_t few_rows(const struct matmul_args *m, cudaStream_t stream)
 {
-    return args->rows.max <= 8 ? whole_launch<1, FORMAT, GROUPED>(args, stream)
-                               : whole_launch<2, FORMAT, GROUPED>(args, stream);
+    const few_share share = few_share_of(m);
+    const bool low = !m->gated && share.height == SIDE;
+    if (m->rows.max <= 8)
+        return low ? few_launch<8, SIDE, FORMAT, FINE>(m, share, stream)
+                   : few_launch<8, OUTPUTS, FORMAT, FINE>(m, share, stream);
+    return low ? few_launch<16, SIDE, FORMAT, FINE>(m, share, stream)
+               : few_launch<16, OUTPUTS, FORMAT, FINE>(m, share, stream);
+}
+
+/* Groups that are a power of two of whole steps, or all columns. */
+static bool few_plain(const struct weight &w)
+{
+    uint32_t steps = w.scales.k / STEP;
+    return w.scales.k % STEP == 0 && (steps & (steps - 1)) == 0;
 }
 
 cudaError_t gemv_whole(const struct matmul_args *args, cudaStream_t stream)
 {
-    bool grouped = whole_grouped(args->w);
+    bool fine = !few_plain(args->w);
     if (args->w.format == FORMAT_U4)
-        return grouped ? whole_rows<FORMAT_U4, true>(args, stream)
-                       : whole_rows<FORMAT_U4, false>(args, stream);
-    return grouped ? whole_rows<FORMAT_U8, true>(args, stream)
-                   : whole_rows<FORMAT_U8, false>(args, stream);
+        return fine ? few_rows<FORMAT_U4, true>(args, stream)
+                    : few_rows<FORMAT_U4, false>(args, stream);
+    return fine ? few_rows<FORMAT_U8, true>(args, stream)
+                : few_rows<FORMAT_U8, false>(args, stream);
 }
 
 } // namespace HALF

@@ -1,349 +1,275 @@
-/* The weights of gemv_whole.cu: how they come, with their scales and zeros, and how a warp
- * multiplies a unit's piece of them. */
+/* How a warp of gemv_whole.cu multiplies what it has of a stage, and adds it up by groups. */
 #pragma once
 
-#include "gpu/kernels/common/ring.cuh"
-#include "gpu/kernels/matmul/whole.cuh"
-#include "gpu/kernels/matmul/whole_take.cuh"
+#include "gpu/kernels/matmul/matmul_whole.cuh"
 
 namespace HALF
 {
 
-#define WARPS 8
-#define THREADS (WARPS * WARP)
-#define UNIT 16 /* outputs */
-#define SLOTS 4 /* units summed at a time */
-#define CHUNK_MAX 512
-#define STEPS (CHUNK_MAX / WHOLE_BLOCK)
-#define KNOWN 4 /* steps of a group of 128, whose ends the compiler knows */
-#define STAGES_MAX 8
-#define STAGES_LEAST 2 /* of a block that has half of an SM */
-#define FIXED ((WARPS * STAGES_MAX * 8 + GEMV_ROWS_MAX * (SLOTS + 1) * 4 + 127) / 128 * 128)
-#define RESERVED 1024 /* of an SM's shared memory, for each block */
-#define PARTS_UNIT 8  /* outputs: whoever reads sums of squares counts the parts by this (gemv.cu) \
-                       */
+#define FEW_WARPS 12 /* that multiply */
+#define WARP_OUTPUTS 32
+#define MULTIPLIERS (FEW_WARPS * WARP)
+#define THREADS (MULTIPLIERS + 2 * WARP) /* with one that fills the ring, and one for the norm */
+#define PER_PROCESSOR 2 /* blocks: two of this kernel, or one and one of the next */
+#define FEW_STAGES_MAX 12
 
-struct whole_shape {
-    uint32_t units;         /* where gate and up go together: pairs of them */
-    uint32_t paired;        /* 1: slots 2 i and 2 i + 1 are gate and up; else 0 */
-    uint32_t chunk, chunks; /* chunk: columns, a multiple of WHOLE_BLOCK */
-    uint32_t columns;       /* groups of a row */
-    uint32_t groups;        /* that a chunk touches at most */
-    uint32_t step_groups;   /* groups that begin with each chunk; 0: they do not end with chunks */
-    uint32_t zero_words;    /* of a row's zeros in a stage */
-    uint32_t row_bytes;     /* of a chunk in the ring: 16 modulo 128, against bank conflicts */
-    uint32_t stages, stage_bytes;
-    uint32_t parts;        /* sums of squares of a row, where some are owed */
-    uint32_t parts_handed; /* where some are handed on */
-    uint32_t rows;         /* the host's bound */
+/* Of a tile of so many outputs: the warps that take a step together, and how many take turns. */
+__host__ __device__ constexpr uint32_t few_together(int height)
+{
+    return height / WARP_OUTPUTS;
+}
+
+__host__ __device__ constexpr uint32_t few_parts(int height)
+{
+    return FEW_WARPS / few_together(height);
+}
+
+/* ---- scales ---- */
+
+/* Of an output and a step: of its one group, or of each of its blocks of columns. Zeros come as the
+ * words that they are in. */
+template <bool FINE> struct few_scales {
+    static constexpr int COUNT = FINE ? BLOCKS : 1, AHEAD = FINE ? 2 : 4; /* AHEAD: steps */
+    float scale[COUNT];
+    uint32_t zero[COUNT];
 };
 
-struct whole_cursor {
-    uint32_t unit_first; /* of the slots */
-    uint32_t chunk, slot;
+/* Those of a warp's next steps, [step][lane]: a lane copies those of one output. */
+template <bool FINE> struct few_slots {
+    few_scales<FINE> of[few_scales<FINE>::AHEAD][WARP];
 };
-
-__device__ __forceinline__ uint32_t whole_unit(const whole_shape &shape, uint32_t first,
-                                               uint32_t slot)
-{
-    return first + (slot >> shape.paired) * gridDim.x;
-}
-
-__device__ __forceinline__ bool whole_more(const whole_cursor &at, const whole_shape &shape)
-{
-    return at.unit_first < shape.units && at.chunk < shape.chunks;
-}
-
-__device__ __forceinline__ void whole_next(whole_cursor &at, const whole_shape &shape,
-                                           uint32_t warp)
-{
-    at.slot++;
-    if (at.slot < SLOTS && whole_unit(shape, at.unit_first, at.slot) < shape.units)
-        return;
-    at.slot = 0;
-    at.chunk += WARPS;
-    if (at.chunk < shape.chunks)
-        return;
-    at.chunk = warp;
-    at.unit_first += (SLOTS >> shape.paired) * gridDim.x;
-}
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* The groups of a chunk. */
-struct whole_groups {
-    uint32_t first, count;
-};
-
-__device__ __forceinline__ whole_groups whole_groups_of(const struct matmul_args &a,
-                                                        const whole_shape &shape, uint32_t chunk)
+/* Where a lane's output has its first ones, in both arrays. */
+template <int HEIGHT>
+__device__ __forceinline__ uint32_t few_scales_of(const whole_args &a, const whole_tile &tile)
 {
-    whole_groups out = {0, 1};
-    if (!a.w.scales.k)
-        return out;
-    if (shape.step_groups) {
-        out.first = chunk * shape.step_groups;
-        out.count = min(shape.step_groups, shape.columns - out.first);
-        return out;
+    uint32_t of = threadIdx.x % (HEIGHT / WARP_OUTPUTS * WARP) / WARP * WARP_OUTPUTS;
+    of += threadIdx.x % WARP;
+    uint32_t n = min(whole_output_of(a, tile, of), a.m.w.n - 1);
+    return (a.m.w.scales.n ? n : 0) * a.columns;
+}
+
+template <bool FINE>
+__device__ __forceinline__ uint32_t few_group(const whole_args &a, uint32_t step, uint32_t block)
+{
+    return FINE ? min((step * STEP + block * WHOLE_BLOCK) / a.m.w.scales.k, a.columns - 1)
+                : step >> a.group_shift;
+}
+
+/* Asks for those of a step, if there is one; `slot` is the lane's place for it. */
+template <bool FINE>
+__device__ __forceinline__ void few_scales_ask(const whole_args &a, uint32_t from,
+                                               const whole_tile &tile, uint32_t step, uint32_t slot)
+{
+    const struct weight &w = a.m.w;
+#pragma unroll
+    for (uint32_t i = 0; i < few_scales<FINE>::COUNT && step < tile.end; i++) {
+        const uint32_t at = from + few_group<FINE>(a, step, i), word = at / 4 * 4;
+        copy_word(slot + i * 4, static_cast<const float *>(w.scales.data) + at, 4);
+        if (w.zeros)
+            copy_word(slot + (few_scales<FINE>::COUNT + i) * 4, w.zeros + word,
+                      min(a.zero_bytes - word, 4u));
     }
-    uint32_t begin = chunk * shape.chunk, end = min(begin + shape.chunk, a.w.k);
-    out.first = begin / a.w.scales.k;
-    out.count = (end - 1) / a.w.scales.k + 1 - out.first;
+    copy_async_commit();
+}
+
+/* Waits for those that the lane asked for first. */
+template <bool FINE>
+__device__ __forceinline__ few_scales<FINE> few_scales_take(const whole_args &a, uint32_t from,
+                                                            uint32_t step, uint32_t slot)
+{
+    few_scales<FINE> out;
+    copy_async_wait<few_scales<FINE>::AHEAD - 1>();
+#pragma unroll
+    for (uint32_t i = 0; i < few_scales<FINE>::COUNT; i++) {
+        out.scale[i] = __uint_as_float(load_shared_word(slot + i * 4));
+        out.zero[i] = 0;
+        if (a.m.w.zeros)
+            out.zero[i] = load_shared_byte(slot + (few_scales<FINE>::COUNT + i) * 4 +
+                                           (from + few_group<FINE>(a, step, i)) % 4);
+    }
     return out;
 }
 
-/* Of output n, where its scales and zeros of a chunk begin. */
-__device__ __forceinline__ size_t whole_scale_at(const struct matmul_args &a,
-                                                 const whole_shape &shape, uint32_t n,
-                                                 const whole_groups &groups)
+/* A warp's scales: what its lane goes by. */
+struct few_ahead {
+    uint32_t from, slots; /* slots: the lane's place for the first step */
+};
+
+/* Asks for as many as there is room for; those are of weights, and no kernel writes them. */
+template <int HEIGHT, bool FINE>
+__device__ __forceinline__ few_ahead few_ahead_of(const whole_args &a, const whole_tile &tile,
+                                                  uint32_t memory)
 {
-    return (size_t)(a.w.scales.n ? n : 0) * shape.columns + groups.first;
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const few_ahead out = {few_scales_of<HEIGHT>(a, tile),
+                           memory + warp * static_cast<uint32_t>(sizeof(few_slots<FINE>)) +
+                               lane * static_cast<uint32_t>(sizeof(few_scales<FINE>))};
+#pragma unroll
+    for (uint32_t i = 0; i < few_scales<FINE>::AHEAD; i++)
+        few_scales_ask<FINE>(a, out.from, tile,
+                             tile.first + warp / few_together(HEIGHT) + i * few_parts(HEIGHT),
+                             out.slots + i * WARP * sizeof(few_scales<FINE>));
+    return out;
 }
 
-/* Whole warp: a lane has a row's every second group; the words of zeros alike. */
-__device__ __forceinline__ void whole_fetch_scales(const struct matmul_args &a,
-                                                   const whole_shape &shape, uint32_t chunk,
-                                                   uint32_t first, uint32_t rows, uint32_t to)
+/* ---- a step ---- */
+
+/* Where a lane's things are in a stage. */
+struct few_lane {
+    uint32_t words, turn; /* words: of the first of four outputs, eight apart */
+    uint32_t x;           /* as load_matrices() asks for them: of the first block of columns */
+};
+
+template <int N, int HEIGHT, enum format FORMAT>
+__device__ __forceinline__ few_lane few_lane_of()
 {
-    uint32_t lane = threadIdx.x % WARP, row = lane % UNIT;
-    if (row >= rows)
-        return;
-    whole_groups groups = whole_groups_of(a, shape, chunk);
-    size_t at = whole_scale_at(a, shape, first + row, groups);
-    const float *scales = static_cast<const float *>(a.w.scales.data) + at;
-    for (uint32_t i = lane / UNIT; i < groups.count; i += WARP / UNIT)
-        copy_word(to + (row * shape.groups + i) * 4, scales + i, 4);
-    if (!a.w.zeros)
-        return;
-    size_t zeros = (size_t)(a.w.scales.n ? a.w.n : 1) * shape.columns;
-    to += UNIT * shape.groups * 4 + row * shape.zero_words * 4;
-    for (uint32_t i = lane / UNIT; i < shape.zero_words; i += WARP / UNIT) {
-        size_t word = at / 4 * 4 + i * 4;
-        if (word < at + groups.count)
-            copy_word(to + i * 4, a.w.zeros + word,
-                      static_cast<uint32_t>(min(zeros - word, (size_t)4)));
-    }
+    few_lane out;
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const uint32_t of = warp % few_together(HEIGHT) * WARP_OUTPUTS + lane / 4, row = lane % 8;
+    out.turn = (FORMAT == FORMAT_U4 ? of / 2 % 4 : of % 8) << 4;
+    out.words = N * STEP * 2 + of * whole_step<FORMAT>() + lane % 4 * 4;
+    out.x = row * STEP + ((lane / 8 ^ row) << 4);
+    asm volatile("" : "+r"(out.words), "+r"(out.turn), "+r"(out.x)); /* not made anew each time */
+    return out;
 }
 
-/* Whole warp: the sixteen rows of weights that the cursor points to. One lane issues the copies for
- * all, with addresses that are the same in all (gemv.cu). */
+/* Words of a block of 32 columns, of two outputs. */
+template <enum format FORMAT> struct few_words {
+    uint32_t of[2][FORMAT == FORMAT_U4 ? 1 : 2];
+};
+
+/* Of the first two of a lane's four outputs, or the others. */
 template <enum format FORMAT>
-__device__ __forceinline__ void whole_fetch(const struct matmul_args &a, const whole_shape &shape,
-                                            const whole_cursor &at, uint32_t to, uint32_t barrier,
-                                            uint64_t policy)
+__device__ __forceinline__ void few_words_load(few_words<FORMAT> &out, const few_lane &lane,
+                                               uint32_t stage, int block, int pair)
 {
-    uint32_t begin = at.chunk * shape.chunk, left = a.w.k - begin;
-    uint32_t first =
-        whole_unit(shape, at.unit_first, at.slot) * UNIT + (at.slot & shape.paired) * (a.w.n / 2);
-    uint32_t bytes = whole_bytes(FORMAT, left < shape.chunk ? left : shape.chunk);
-    uint32_t rows = a.w.n - first < UNIT ? a.w.n - first : UNIT;
-    uint32_t stride = whole_bytes(FORMAT, a.w.k);
-    const char *from =
-        static_cast<const char *>(a.w.data) + (size_t)first * stride + whole_bytes(FORMAT, begin);
-    if (warp_elect()) {
-        barrier_expect(barrier, rows * bytes);
-        if (rows == UNIT) {
+    constexpr int EACH = FORMAT == FORMAT_U4 ? 1 : 2;
 #pragma unroll
-            for (uint32_t i = 0; i < UNIT; i++)
-                copy_bulk(to + i * shape.row_bytes, from + (size_t)i * stride, bytes, barrier,
-                          policy);
-        } else {
-#pragma unroll 1
-            for (uint32_t i = 0; i < rows; i++)
-                copy_bulk(to + i * shape.row_bytes, from + (size_t)i * stride, bytes, barrier,
-                          policy);
-        }
+    for (int j = 0; j < EACH; j++) {
+        uint32_t at = stage + lane.words + ((block * EACH + j) << 4 ^ lane.turn);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            out.of[i][j] = load_shared_word(at + (2 * pair + i) * 8 * whole_step<FORMAT>());
     }
-    __syncwarp();
-    whole_fetch_scales(a, shape, at.chunk, first, rows, to + UNIT * shape.row_bytes);
-    copies_arrive(barrier);
 }
 
-/* Rows up to the host's bound, whether they exist or not (gemv.cu). */
-template <int HALVES>
-__device__ __forceinline__ void whole_load_x(uint32_t (&x)[STEPS][HALVES][4],
-                                             const struct matmul_args &a, uint32_t begin,
-                                             uint32_t count)
+/* Sums of 32 outputs, [sixteen of them][eight rows of x]. */
+template <int N> struct few_sums {
+    float of[2][N / 8][4];
+};
+
+/* sums += the products of a block of columns; words of the next take the place of its own as soon
+ * as these are changed. */
+template <int N, enum format FORMAT>
+__device__ __forceinline__ void few_block(few_sums<N> &sums, few_words<FORMAT> (&words)[2],
+                                          const uint32_t (&zeros)[4], const few_lane &lane,
+                                          uint32_t stage, int block)
 {
-    uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    uint32_t x[N / 8][4];
 #pragma unroll
-    for (int half = 0; half < HALVES; half++) {
-        uint32_t row = half * 8 + g;
-        const half_t *from =
-            static_cast<const half_t *>(a.x) + (size_t)row * a.x_stride + begin + t * 2;
+    for (int i = 0; i < N / 8; i++)
+        load_matrices(x[i], stage + block / 2 * (N * STEP) + i * (8 * STEP) +
+                                (lane.x ^ (block % 2 * 64)));
 #pragma unroll
-        for (int step = 0; step < STEPS; step++)
+    for (int m = 0; m < 2; m++) {
+        uint32_t pairs[2][4];
+#pragma unroll
+        for (int i = 0; i < 2; i++)
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                x[step][half][j] =
-                    row < a.rows.max && step * WHOLE_BLOCK < count
-                        ? *reinterpret_cast<const uint32_t *>(from + step * WHOLE_BLOCK + j * 8)
-                        : 0;
+                pairs[i][j] =
+                    FORMAT == FORMAT_U4
+                        ? whole_pair<FORMAT>(words[m].of[i][0], j, zeros[2 * m + i])
+                        : whole_pair<FORMAT>(words[m].of[i][FORMAT == FORMAT_U4 ? 0 : j / 2], j % 2,
+                                             zeros[2 * m + i]);
+        if (block + 1 < BLOCKS)
+            few_words_load(words[m], lane, stage, block + 1, m);
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int i = 0; i < N / 8; i++)
+                mma_half(sums.of[m][i], pairs[0][2 * half], pairs[1][2 * half],
+                         pairs[0][2 * half + 1], pairs[1][2 * half + 1], x[i][2 * half],
+                         x[i][2 * half + 1]);
     }
 }
 
-/* What a lane needs of a stage: its rows are g and g + 8 of the unit. */
-struct whole_stage {
-    uint32_t words[2];    /* of the weights */
-    uint32_t scales[2];   /* shared addresses */
-    uint32_t zeros[2];    /* 0: there are none */
-    uint32_t steps, ends; /* ends: a bit for each step with which a group, or the chunk, ends */
-};
-
+/* Of a lane's four outputs, what other lanes have. */
 template <enum format FORMAT>
-__device__ __forceinline__ void whole_words(uint32_t (&out)[2][2], const whole_stage &from,
-                                            int step)
+__device__ __forceinline__ void few_zeros(uint32_t (&out)[4], uint32_t own)
 {
+    own = whole_zero<FORMAT>(own);
 #pragma unroll
-    for (int row = 0; row < 2; row++) {
-        const uint32_t at = from.words[row] + step * (FORMAT == FORMAT_U4 ? 16 : 32);
-        out[row][0] = load_shared_word(at);
-        out[row][1] = FORMAT == FORMAT_U4 ? 0 : load_shared_word(at + 16);
-    }
+    for (int i = 0; i < 4; i++)
+        out[i] = __shfl_sync(FULL_MASK, own, threadIdx.x % WARP / 4 + i * 8);
 }
 
-/* Of the two rows. */
-template <enum format FORMAT>
-__device__ __forceinline__ void whole_zeros(uint32_t (&out)[2], const whole_stage &from,
-                                            uint32_t group)
+/* A group has ended: total += its sums, times its scale. */
+template <int N>
+__device__ __forceinline__ void few_end(few_sums<N> &total, const few_sums<N> &sums, float own)
 {
+    float scales[4];
 #pragma unroll
-    for (int row = 0; row < 2; row++)
-        out[row] =
-            whole_zero<FORMAT>(from.zeros[row] ? load_shared_byte(from.zeros[row] + group) : 0);
+    for (int i = 0; i < 4; i++)
+        scales[i] = __shfl_sync(FULL_MASK, own, threadIdx.x % WARP / 4 + i * 8);
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int i = 0; i < N / 8; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                total.of[m][i][j] =
+                    __fmaf_rn(sums.of[m][i][j], scales[2 * m + j / 2], total.of[m][i][j]);
 }
 
-/* A group's sums so far, in two chains: a product waits for the one before it in its chain. */
-template <int HALVES> struct whole_sum {
-    float of[2][HALVES][4];
-};
-
-template <int HALVES, enum format FORMAT>
-__device__ __forceinline__ void whole_step(whole_sum<HALVES> &sum, const uint32_t (&x)[HALVES][4],
-                                           const uint32_t (&words)[2][2],
-                                           const uint32_t (&zeros)[2])
+template <int N, enum format FORMAT, bool FINE>
+__device__ __forceinline__ void few_step(few_sums<N> &total, const few_scales<FINE> &scales,
+                                         const few_lane &lane, uint32_t stage)
 {
-    uint32_t pairs[2][4];
+    few_words<FORMAT> words[2];
+    few_sums<N> sums = {};
+    uint32_t zeros[4];
+    for (int pair = 0; pair < 2; pair++)
+        few_words_load(words[pair], lane, stage, 0, pair);
+    few_zeros<FORMAT>(zeros, scales.zero[0]);
 #pragma unroll
-    for (int row = 0; row < 2; row++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            pairs[row][j] = FORMAT == FORMAT_U4
-                                ? whole_pair<FORMAT>(words[row][0], j, zeros[row])
-                                : whole_pair<FORMAT>(words[row][j / 2], j % 2, zeros[row]);
-#pragma unroll
-    for (int half = 0; half < HALVES; half++)
-#pragma unroll
-        for (int chain = 0; chain < 2; chain++)
-            mma_half(sum.of[chain][half], pairs[0][2 * chain], pairs[1][2 * chain],
-                     pairs[0][2 * chain + 1], pairs[1][2 * chain + 1], x[half][2 * chain],
-                     x[half][2 * chain + 1]);
-}
-
-/* A group has ended: its sums, times the scales of the lane's rows. */
-template <int HALVES>
-__device__ __forceinline__ void whole_end(float (&total)[HALVES][4], whole_sum<HALVES> &sum,
-                                          const whole_stage &from, uint32_t group)
-{
-    float low = __uint_as_float(load_shared_word(from.scales[0] + group * 4));
-    float high = __uint_as_float(load_shared_word(from.scales[1] + group * 4));
-#pragma unroll
-    for (int half = 0; half < HALVES; half++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float both = sum.of[0][half][i] + sum.of[1][half][i];
-            total[half][i] = __fmaf_rn(both, i < 2 ? low : high, total[half][i]);
-            sum.of[0][half][i] = sum.of[1][half][i] = 0;
-        }
-}
-
-/* Groups of 128 that end with chunks: nothing is asked but how many there are, and the next one's
- * words are loaded while one is multiplied. */
-template <int HALVES, enum format FORMAT>
-__device__ __forceinline__ void whole_multiply_known(float (&total)[HALVES][4],
-                                                     const uint32_t (&x)[STEPS][HALVES][4],
-                                                     const whole_stage &from)
-{
-    uint32_t words[2][KNOWN][2][2], zeros[2];
-    whole_sum<HALVES> sum = {};
-#pragma unroll
-    for (int i = 0; i < KNOWN; i++)
-        whole_words<FORMAT>(words[0][i], from, i);
-#pragma unroll
-    for (int group = 0; group < STEPS / KNOWN; group++) {
-        if (group * KNOWN >= from.steps)
-            break;
-        whole_zeros<FORMAT>(zeros, from, group);
-        const bool more = group + 1 < STEPS / KNOWN;
-#pragma unroll
-        for (int i = 0; i < KNOWN; i++) {
-            if (more && (group + 1) * KNOWN < from.steps)
-                whole_words<FORMAT>(words[(group + 1) % 2][i], from, (group + 1) * KNOWN + i);
-            whole_step<HALVES, FORMAT>(sum, x[group * KNOWN + i], words[group % 2][i], zeros);
-        }
-        whole_end<HALVES>(total, sum, from, group);
-    }
-}
-
-/* Any groups. */
-template <int HALVES, enum format FORMAT>
-__device__ __forceinline__ void whole_multiply_any(float (&total)[HALVES][4],
-                                                   const uint32_t (&x)[STEPS][HALVES][4],
-                                                   const whole_stage &from)
-{
-    uint32_t words[2][2][2], zeros[2], group = 0;
-    whole_sum<HALVES> sum = {};
-    whole_zeros<FORMAT>(zeros, from, 0);
-    whole_words<FORMAT>(words[0], from, 0);
-#pragma unroll
-    for (int step = 0; step < STEPS; step++) {
-        if (step >= from.steps)
-            break;
-        if (step + 1 < STEPS && step + 1 < from.steps)
-            whole_words<FORMAT>(words[(step + 1) % 2], from, step + 1);
-        whole_step<HALVES, FORMAT>(sum, x[step], words[step % 2], zeros);
-        if (!(from.ends >> step & 1))
+    for (int block = 0; block < BLOCKS; block++) {
+        few_block<N, FORMAT>(sums, words, zeros, lane, stage, block);
+        if (!FINE)
             continue;
-        whole_end<HALVES>(total, sum, from, group);
-        group++;
-        if (step + 1 < from.steps)
-            whole_zeros<FORMAT>(zeros, from, group);
+        few_end(total, sums, scales.scale[block % (FINE ? BLOCKS : 1)]);
+        sums = {};
+        if (block + 1 < BLOCKS)
+            few_zeros<FORMAT>(zeros, scales.zero[(block + 1) % (FINE ? BLOCKS : 1)]);
     }
+    if (!FINE)
+        few_end(total, sums, scales.scale[0]);
 }
 
-/* Which steps of a chunk end a group. */
-__device__ __forceinline__ uint32_t whole_ends(const struct matmul_args &a, uint32_t begin,
-                                               uint32_t steps)
+/* A warp: total = the products of its outputs with all rows, of its part of the steps. */
+template <int N, int HEIGHT, enum format FORMAT, bool FINE>
+__device__ __forceinline__ void few_multiply(few_sums<N> &total, const whole_args &a,
+                                             const whole_ring &ring, const whole_tile &tile,
+                                             const few_ahead &ahead)
 {
-    uint32_t out = 1u << (steps - 1), group = a.w.scales.k / WHOLE_BLOCK;
-    if (!group)
-        return out;
-    uint32_t at = begin / WHOLE_BLOCK % group;
-    for (uint32_t i = 0; i < steps; i++)
-        if (++at == group) {
-            out |= 1u << i;
-            at = 0;
-        }
-    return out;
-}
-
-__device__ __forceinline__ void whole_stage_find(whole_stage &out, const struct matmul_args &a,
-                                                 const whole_shape &shape, uint32_t chunk,
-                                                 uint32_t first, uint32_t stage)
-{
-    uint32_t lane = threadIdx.x % WARP, scales = stage + UNIT * shape.row_bytes;
-    whole_groups groups = {0, 0};
-    if (a.w.zeros)
-        groups = whole_groups_of(a, shape, chunk);
-#pragma unroll
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t row = lane / 4 + i * 8;
-        out.words[i] = stage + row * shape.row_bytes + lane % 4 * 4;
-        out.scales[i] = scales + row * shape.groups * 4;
-        out.zeros[i] = 0;
-        if (a.w.zeros)
-            out.zeros[i] = scales + UNIT * shape.groups * 4 + row * shape.zero_words * 4 +
-                           static_cast<uint32_t>(whole_scale_at(a, shape, first + row, groups) % 4);
+    constexpr uint32_t AHEAD = few_scales<FINE>::AHEAD, PARTS = few_parts(HEIGHT);
+    const few_lane lane = few_lane_of<N, HEIGHT, FORMAT>();
+    ring_cursor at = {threadIdx.x / WARP / few_together(HEIGHT), 0};
+    uint32_t turn = 0;
+    for (uint32_t step = tile.first + at.stage; step < tile.end; step += PARTS) {
+        const uint32_t slot = ahead.slots + turn * (WARP * sizeof(few_scales<FINE>));
+        const few_scales<FINE> scales = few_scales_take<FINE>(a, ahead.from, step, slot);
+        few_scales_ask<FINE>(a, ahead.from, tile, step + AHEAD * PARTS, slot);
+        ring_wait_full(ring.full, at);
+        few_step<N, FORMAT, FINE>(total, scales, lane, ring.stages + at.stage * a.stage_bytes);
+        whole_give_back(ring, at);
+        turn = (turn + 1) % AHEAD;
+        at.stage += PARTS;
+        if (at.stage >= a.stages)
+            at.stage -= a.stages, at.phase ^= 1;
     }
 }
 

@@ -40,48 +40,6 @@ template <int N> __host__ __device__ __forceinline__ constexpr uint32_t whole_th
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* ---- filling the ring ---- */
-
-/* One thread. */
-template <int N, enum format FORMAT>
-__device__ __forceinline__ void whole_bring(const whole_args &a, const whole_ring &ring,
-                                            const whole_tile &tile)
-{
-    const uint32_t bytes = whole_step<FORMAT>();
-    const uint64_t again = policy_again(), of_weights = a.blocks > 1 ? again : policy_once();
-    const uint32_t count = tile.end - tile.first, ahead = min(count, a.stages);
-    const uint32_t full = a.block_rows * STEP * 2 + OUTPUTS * bytes;
-    auto weights = [&](uint32_t stage, uint32_t step) {
-        uint32_t to = ring.stages + stage * a.stage_bytes + N * STEP * 2;
-        barrier_expect(ring.full + stage * 8, full);
-        copy_box(to, &a.w, step * bytes, tile.output, ring.full + stage * 8, of_weights);
-        copy_box(to + SIDE * bytes, &a.w, step * bytes, tile.output + a.second,
-                 ring.full + stage * 8, of_weights);
-    };
-    auto rows = [&](uint32_t stage, uint32_t step) {
-        uint32_t to = ring.stages + stage * a.stage_bytes;
-        copy_box(to, &a.x, step * STEP, tile.row, ring.full + stage * 8, again);
-        copy_box(to + N * STEP, &a.x, step * STEP + STEP / 2, tile.row, ring.full + stage * 8,
-                 again);
-    };
-    for (uint32_t i = 0; i < ahead; i++)
-        weights(i, tile.first + i);
-    grid_wait();
-    grid_trigger();
-    for (uint32_t i = 0; i < ahead; i++)
-        rows(i, tile.first + i);
-    ring_cursor at = {0, 1};
-    if (ahead < a.stages)
-        return;
-    for (uint32_t i = ahead; i < count; i++) {
-        ring_wait_empty(ring.empty, at);
-        reads_before_copy(); /* for all readers: they have products under way, which it waits for */
-        weights(at.stage, tile.first + i);
-        rows(at.stage, tile.first + i);
-        ring_next(at, a.stages);
-    }
-}
-
 /* ---- scales ---- */
 
 /* Of a lane's two outputs: the scales and zeros of a group, as they lie. */
@@ -250,7 +208,7 @@ __global__ void __launch_bounds__(whole_threads<N>(), whole_per_processor<N>())
         if constexpr (N > 64)
             registers_less<40>();
         if (threadIdx.x < 2 * GROUP_THREADS + WARP && warp_elect())
-            whole_bring<N, FORMAT>(a, ring, tile);
+            whole_fill<N, FORMAT>(a, ring, tile);
         return;
     }
     if constexpr (N > 64)
@@ -305,7 +263,7 @@ static cudaError_t whole_wide_launch(const struct matmul_args *m, uint32_t block
     a.stage_bytes = N * STEP * 2 + OUTPUTS * whole_step<FORMAT>();
     uint32_t room = (device->shared_max + RESERVED) / whole_per_processor<N>() - RESERVED - FIXED;
     a.stages = ring_stages(room, a.stage_bytes, STAGES_MAX);
-    cudaError_t result = whole_describe<FORMAT>(m, &a);
+    cudaError_t result = whole_describe<FORMAT>(m, whole_height(m), &a);
     if (result == cudaSuccess)
         result = device_allow(&once, whole_wide_kernel<N, FORMAT>, device, STAGE_ALIGNMENT);
     if (result != cudaSuccess)

@@ -1,5 +1,6 @@
-/* What the two kernels of 17 and more rows of whole numbers share: the tile that a block has, how
- * numbers come out of a stage as left operands, and what becomes of the sums. */
+/* What the kernels of whole numbers share, those of 17 and more rows and that of few: the tile that
+ * a block has and how its ring fills; and what those of more do with it: how numbers come out of a
+ * stage as left operands, and what becomes of the sums. */
 #pragma once
 
 #include "gpu/kernels/activation/activation.cuh"
@@ -38,9 +39,15 @@ struct whole_args {
     uint32_t columns; /* groups of a row */
     uint32_t groups;  /* that a stage touches at most, where groups end within stages */
     uint32_t zero_words;
+    uint32_t height; /* outputs of a tile, of gated ones those of one side */
     uint32_t second; /* outputs from the tile's first 64 to its others */
     uint32_t fours;  /* of outputs that a block finishes of each row: 2 to this power */
     bool vectors;    /* y and what goes with it may be read and written by fours */
+    /* Of few rows. */
+    uint32_t group_shift; /* steps of a group: 2 to this power */
+    uint32_t zero_bytes;  /* of all */
+    uint32_t received;    /* bytes of sums that come from other blocks */
+    uint32_t parts;       /* sums of squares of a row, where some are owed */
 };
 
 template <enum format FORMAT> __host__ __device__ __forceinline__ constexpr uint32_t whole_step()
@@ -64,7 +71,7 @@ __device__ __forceinline__ whole_tile whole_find(const whole_args &a)
     whole_tile tile;
     uint32_t rank = a.cluster > 1 ? cluster_rank() : 0, number = blockIdx.x / a.cluster;
     tile.row = number % a.blocks * a.block_rows;
-    tile.output = number / a.blocks * (a.m.gated ? SIDE : OUTPUTS);
+    tile.output = number / a.blocks * a.height;
     tile.first = a.steps * rank / a.cluster;
     tile.end = a.steps * (rank + 1) / a.cluster;
     return tile;
@@ -77,9 +84,11 @@ __device__ __forceinline__ uint32_t whole_output_of(const whole_args &a, const w
     return tile.output + (of < SIDE ? of : a.second + of - SIDE);
 }
 
-/* Whole block: barriers, and where stages begin. `fills`: arrivals that fill a stage. */
-__device__ __forceinline__ whole_ring whole_begin(ring_barriers<STAGES_MAX> &barriers,
-                                                  const char *memory, uint32_t fills)
+/* Whole block: barriers, and where stages begin. `fills`: arrivals that fill a stage; `warps` give
+ * it back. */
+template <uint32_t MOST>
+__device__ __forceinline__ whole_ring whole_begin(ring_barriers<MOST> &barriers, const char *memory,
+                                                  uint32_t fills, uint32_t warps = WARPS)
 {
     whole_ring ring;
     ring.full = shared_address(barriers.full);
@@ -87,12 +96,56 @@ __device__ __forceinline__ whole_ring whole_begin(ring_barriers<STAGES_MAX> &bar
     ring.stages =
         (shared_address(memory) + STAGE_ALIGNMENT - 1) / STAGE_ALIGNMENT * STAGE_ALIGNMENT;
     if (threadIdx.x == 0) {
-        ring_init(ring.full, STAGES_MAX, fills);
-        ring_init(ring.empty, STAGES_MAX, WARPS);
+        ring_init(ring.full, MOST, fills);
+        ring_init(ring.empty, MOST, warps);
         barrier_init_done();
     }
     __syncthreads();
     return ring;
+}
+
+/* ---- filling the ring ---- */
+
+/* One thread: weights of a tile of HEIGHT outputs, both sides of gated ones together, before the
+ * kernel waits for the one before it; x behind that. */
+template <int N, enum format FORMAT, int HEIGHT = OUTPUTS>
+__device__ __forceinline__ void whole_fill(const whole_args &a, const whole_ring &ring,
+                                           const whole_tile &tile)
+{
+    const uint32_t bytes = whole_step<FORMAT>();
+    const uint64_t again = policy_again(), of_weights = a.blocks > 1 ? again : policy_once();
+    const uint32_t count = tile.end - tile.first, ahead = min(count, a.stages);
+    const uint32_t full = a.block_rows * STEP * 2 + HEIGHT * bytes;
+    auto weights = [&](uint32_t stage, uint32_t step) {
+        uint32_t to = ring.stages + stage * a.stage_bytes + N * STEP * 2;
+        barrier_expect(ring.full + stage * 8, full);
+        copy_box(to, &a.w, step * bytes, tile.output, ring.full + stage * 8, of_weights);
+        if (HEIGHT > SIDE)
+            copy_box(to + SIDE * bytes, &a.w, step * bytes, tile.output + a.second,
+                     ring.full + stage * 8, of_weights);
+    };
+    auto rows = [&](uint32_t stage, uint32_t step) {
+        uint32_t to = ring.stages + stage * a.stage_bytes;
+        copy_box(to, &a.x, step * STEP, tile.row, ring.full + stage * 8, again);
+        copy_box(to + N * STEP, &a.x, step * STEP + STEP / 2, tile.row, ring.full + stage * 8,
+                 again);
+    };
+    for (uint32_t i = 0; i < ahead; i++)
+        weights(i, tile.first + i);
+    grid_wait();
+    grid_trigger();
+    for (uint32_t i = 0; i < ahead; i++)
+        rows(i, tile.first + i);
+    ring_cursor at = {0, 1};
+    if (ahead < a.stages)
+        return;
+    for (uint32_t i = ahead; i < count; i++) {
+        ring_wait_empty(ring.empty, at);
+        reads_before_copy(); /* for all readers: they have products under way, which it waits for */
+        weights(at.stage, tile.first + i);
+        rows(at.stage, tile.first + i);
+        ring_next(at, a.stages);
+    }
 }
 
 /* ---- numbers ---- */
@@ -299,9 +352,20 @@ static inline whole_share whole_cluster(uint32_t tiles, uint32_t steps, uint32_t
     return best;
 }
 
+static inline uint32_t whole_height(const struct matmul_args *m)
+{
+    return m->gated ? SIDE : OUTPUTS;
+}
+
+/* Tiles of so many outputs. */
+static inline uint32_t whole_tiles_high(const struct matmul_args *m, uint32_t height)
+{
+    return ceil_div(m->gated ? m->w.n / 2 : m->w.n, height);
+}
+
 static inline uint32_t whole_tiles(const struct matmul_args *m, uint32_t blocks)
 {
-    return blocks * (m->gated ? ceil_div(m->w.n / 2, SIDE) : ceil_div(m->w.n, OUTPUTS));
+    return blocks * whole_tiles_high(m, whole_height(m));
 }
 
 static inline bool whole_vectors(const struct matmul_args *m)
@@ -311,9 +375,11 @@ static inline bool whole_vectors(const struct matmul_args *m)
 
 /* Of args whose blocks of rows are known: what follows from them, but for the ring. */
 template <enum format FORMAT>
-static cudaError_t whole_describe(const struct matmul_args *m, struct whole_args *a)
+static cudaError_t whole_describe(const struct matmul_args *m, uint32_t height,
+                                  struct whole_args *a)
 {
     a->m = *m;
+    a->height = height;
     a->steps = ceil_div(m->w.k, STEP);
     a->second = m->gated ? m->w.n / 2 : SIDE;
     a->vectors = whole_vectors(m);
@@ -329,7 +395,7 @@ static cudaError_t whole_describe(const struct matmul_args *m, struct whole_args
 static inline cudaError_t whole_enqueue(void (*kernel)(struct whole_args), struct whole_args a,
                                         uint32_t threads, uint32_t bytes, cudaStream_t stream)
 {
-    while (4u * a.cluster << a.fours < (a.m.gated ? SIDE : OUTPUTS))
+    while (4u * a.cluster << a.fours < a.height)
         a.fours++;
     cudaLaunchAttribute attributes[2];
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -338,7 +404,7 @@ static inline cudaError_t whole_enqueue(void (*kernel)(struct whole_args), struc
     attributes[1].val.clusterDim.x = a.cluster;
     attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(whole_tiles(&a.m, a.blocks) * a.cluster);
+    config.gridDim = dim3(a.blocks * whole_tiles_high(&a.m, a.height) * a.cluster);
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = bytes;
     config.stream = stream;

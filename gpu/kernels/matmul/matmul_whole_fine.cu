@@ -195,7 +195,7 @@ static cudaError_t fine_launch(const struct matmul_args *m, uint32_t blocks, cud
     a.stage_bytes = fine_stage<N, FORMAT>(m, &a);
     uint32_t room = (device->shared_max + RESERVED) / per_processor - RESERVED - FIXED;
     a.stages = ring_stages(room, a.stage_bytes, STAGES_MAX);
-    cudaError_t result = whole_describe<FORMAT>(m, &a);
+    cudaError_t result = whole_describe<FORMAT>(m, whole_height(m), &a);
     if (result == cudaSuccess)
         result = device_allow(&once, whole_fine_kernel<N, FORMAT>, device, STAGE_ALIGNMENT);
     if (result != cudaSuccess)

@@ -521,8 +521,8 @@ static bool whole_can(const struct matmul_args *a)
     bool small = (!a->activates || (!a->gated && !a->adds)) &&
                  (!norms || (handed && a->x_dtype == DTYPE_BF16));
     bool wide = a->rows.max <= MATMUL_WHOLE_MAX && !a->activates && !norms &&
-                !(a->adds && a->gated) && a->x_stride % 8 == 0;
-    return regular && a->x_dtype != DTYPE_F32 && (few ? small : wide) &&
+                !(a->adds && a->gated);
+    return regular && a->x_dtype != DTYPE_F32 && a->x_stride % 8 == 0 && (few ? small : wide) &&
            (!a->gated || w->n % 2 == 0) && (!a->adds || a->y_dtype == DTYPE_F32);
 }
 

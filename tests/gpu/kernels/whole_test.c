@@ -29,7 +29,7 @@ struct shape {
 #define F16 DTYPE_F16
 
 static const struct shape shapes[] = {
-    /* Few rows: chunks of whole groups of 128, in one turn and in several; units in several. */
+    /* Few rows: groups of a whole stage, columns of one stage and of many; few tiles and many. */
     {1, 1, 300, 4096, 128, U4, ZEROS, BF16, F32, NOTHING},
     {1, 1, 64, 14336, 128, U4, ZEROS, BF16, F32, ADDS},
     {2, 2, 100, 1024, 128, U4, PLAIN, F16, F32, NOTHING},
@@ -45,7 +45,7 @@ static const struct shape shapes[] = {
     {1, 1, 300, 4096, 128, U8, ZEROS, BF16, F32, NOTHING},
     {7, 7, 90, 14336, 128, U8, ZEROS, F16, F32, ADDS},
     {13, 13, 44, 512, 128, U8, PLAIN, BF16, BF16, GATED_GELU},
-    /* Other groups, which end within chunks or with them; numbers of them that are not even. */
+    /* Other groups, which end within stages or with them; numbers of them that are not even. */
     {1, 1, 100, 4096, 64, U4, ZEROS, BF16, F32, NOTHING},
     {3, 3, 70, 4096, 32, U4, ZEROS, F16, F32, NOTHING},
     {16, 16, 50, 1056, 32, U4, ZEROS, BF16, F32, ADDS},
@@ -61,6 +61,24 @@ static const struct shape shapes[] = {
     {4, 4, 55, 3616, 32, U8, ZEROS, BF16, F32, BIAS},
     {16, 2, 90, 7168, 0, U8, ZEROS, BF16, BF16, GATED_SILU},
     {8, 0, 20, 256, 128, U4, ZEROS, BF16, F32, NOTHING},
+    /* As many outputs as low tiles are for, in pairs of blocks. */
+    {1, 1, 4096, 512, 128, U4, ZEROS, BF16, F32, ADDS},
+    {16, 15, 4096, 1024, 128, U4, PLAIN, BF16, F32, ADDS},
+    {3, 3, 2890, 800, 32, U4, ZEROS, F16, F16, BIAS},
+    {12, 12, 4200, 288, 96, U4, ZEROS, BF16, BF16, SILU},
+    {8, 8, 3333, 1152, 0, U8, ZEROS, BF16, F32, ADDS},
+    {10, 9, 4096, 640, 128, U8, ZEROS | SHARED, F16, F32, NOTHING},
+    {2, 2, 4096, 1056, 32, U8, ZEROS, BF16, F32, ADDS},
+    {14, 14, 3000, 320, 64, U8, PLAIN, F16, F32, ADDS},
+    {5, 0, 4096, 256, 128, U4, ZEROS, BF16, F32, NOTHING},
+    {1, 1, 4096, 96, 32, U4, ZEROS, BF16, F32, NOTHING}, /* nothing that a pair would share */
+    /* Tiles that four blocks share, two, and none; and those of gates of many turns. */
+    {2, 2, 6144, 1024, 128, U4, ZEROS, BF16, BF16, BIAS},
+    {16, 16, 6144, 1056, 32, U8, ZEROS, BF16, F32, NOTHING},
+    {13, 13, 10240, 640, 128, U4, ZEROS, F16, F16, NOTHING},
+    {4, 3, 36000, 256, 128, U4, ZEROS, BF16, BF16, GATED_SILU},
+    {9, 9, 5000, 608, 32, U8, ZEROS, BF16, BF16, GATED_GELU},
+    {6, 6, 9000, 544, 0, U8, ZEROS, F16, F16, GATED_SILU},
     /* An order of columns. */
     {1, 1, 50, 4096, 128, U4, BOTH, BF16, F32, NOTHING},
     {11, 9, 50, 1056, 32, U8, BOTH, F16, F32, ADDS},
@@ -341,23 +359,26 @@ START_TEST(products_are_those_of_the_numbers_less_their_zeros_times_their_scales
 END_TEST
 
 /* Two products with a norm between them, of which each does a half (matmul.h). */
-#define MIDDLE 2176
 #define EPS 1e-5f
 
-static const struct {
-    uint32_t rows;
+static const struct norm {
+    uint32_t rows, middle;
     bool whole_first, whole_second; /* else of 16 bits: a model may have both */
-} norms[] = {
-    {1, true, true}, {8, true, true}, {13, true, true}, {3, true, false}, {16, false, true}};
+} norms[] = {{1, 2176, true, true},  {8, 2176, true, true},   {13, 2176, true, true},
+             {3, 2176, true, false}, {16, 2176, false, true}, {1, 4096, true, true},
+             {16, 4096, true, true}, {7, 96, true, true},     {5, 9024, true, true},
+             {11, 9024, true, false}};
 
-static struct shape giver_of(uint32_t rows)
+static struct shape giver_of(const struct norm *norm)
 {
-    return (struct shape){rows, rows, MIDDLE, 256, 128, U4, ZEROS, BF16, F32, ADDS};
+    return (struct shape){norm->rows, norm->rows, norm->middle, 256, 128, U4,
+                          ZEROS,      BF16,       F32,          ADDS};
 }
 
-static struct shape reader_of(uint32_t rows)
+static struct shape reader_of(const struct norm *norm)
 {
-    return (struct shape){rows, rows, 50, MIDDLE, 32, U4, ZEROS, BF16, F32, NOTHING};
+    return (struct shape){norm->rows, norm->rows, 50,  norm->middle, 32, U4,
+                          ZEROS,      BF16,       F32, NOTHING};
 }
 
 /* The same product of 16-bit numbers. */
@@ -382,7 +403,7 @@ static void check_normed(const struct shape *s, const struct product *one,
 {
     for (uint32_t row = 0; row < s->rows; row++) {
         double squares = 0;
-        for (uint32_t k = 0; k < MIDDLE; k++)
+        for (uint32_t k = 0; k < s->k; k++)
             squares += pow((double)tensor_at(&one->y, row, k), 2);
         double scale = 1 / sqrt(squares / s->k + (double)EPS);
         for (uint32_t n = 0; n < s->n; n++) {
@@ -401,7 +422,7 @@ static void check_normed(const struct shape *s, const struct product *one,
 START_TEST(two_products_of_whole_numbers_do_the_norm_between_them)
 {
     uint32_t rows = norms[_i].rows;
-    const struct shape giver = giver_of(rows), reader = reader_of(rows);
+    const struct shape giver = giver_of(&norms[_i]), reader = reader_of(&norms[_i]);
     rig_begin();
     if (!rig_gates_many) { /* no sm_90: every norm is an op of its own */
         rig_end();
