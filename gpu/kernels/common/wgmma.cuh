@@ -154,7 +154,9 @@ __device__ __forceinline__ void wgmma_values_step(float (&c)[32], uint32_t a0, u
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));              \
     }
 WGMMA_REGISTERS(16, 16, 17, 18, 19, 20, 21, "32")
+WGMMA_REGISTERS(24, 24, 25, 26, 27, 28, 29, "48")
 WGMMA_REGISTERS(32, 32, 33, 34, 35, 36, 37, "64")
+WGMMA_REGISTERS(48, 48, 49, 50, 51, 52, 53, "96")
 WGMMA_REGISTERS(64, 64, 65, 66, 67, 68, 69, "128")
 WGMMA_REGISTERS(128, 128, 129, 130, 131, 132, 133, "256")
 

@@ -1,8 +1,8 @@
 /* Which way products with experts in 8 and 4 bits go, what their inputs become before, and the way
  * of any shape: a warp an output of a pair, in float32. Few pairs are experts_packed_few.cu's,
  * which prepares inputs by itself, many the tensor cores' (of rounded inputs
- * experts_wgmma_eight.cu and experts_eight.cu, of e2m1 experts_widened.cu and experts_e2m1.cu, else
- * experts_packed_tiles.cu). */
+ * experts_wgmma_eight.cu and experts_eight.cu, of e2m1 experts_e2m1.cu, experts_widened.cu and
+ * experts_e2m1_any.cu, else experts_packed_tiles.cu). */
 #include "gpu/kernels/experts/experts_packed.cuh"
 
 #define PACKED_WARPS 8
@@ -56,9 +56,12 @@ static struct packed_room room_cut(const struct weight *w, uint32_t rows, uint32
 size_t experts_scratch_bytes(const struct weight *w, uint32_t own, uint32_t rows, uint32_t top,
                              bool spread, enum dtype dtype)
 {
-    size_t widened = experts_widened_bytes(w, own, (uint64_t)rows * top, dtype);
+    uint64_t pairs = (uint64_t)rows * top;
+    size_t widened = experts_widened_bytes(w, own, pairs, dtype);
     size_t prepared = room_cut(w, rows, top, spread, dtype, NULL).total;
-    return widened > prepared ? widened : prepared;
+    size_t ordered = bf16::experts_e2m1_bytes(w, own, pairs, dtype);
+    size_t most = widened > prepared ? widened : prepared;
+    return most > ordered ? most : ordered;
 }
 
 /* The number of x that stands at column k. */
@@ -313,10 +316,12 @@ cudaError_t experts_packed(const struct experts_args *args, cudaStream_t stream)
     p.each = each_of(&args->w);
     if (pairs == 0)
         return cudaSuccess;
-    if (experts_widened_can(args))
-        return experts_widened(args, stream);
     if (bf16::experts_e2m1_can(args))
         return bf16::experts_e2m1(args, stream);
+    if (experts_widened_can(args))
+        return experts_widened(args, stream);
+    if (bf16::experts_e2m1_any_can(args))
+        return bf16::experts_e2m1_any(args, stream);
     bool units = packed_whole_units(&p), few = units && experts_packed_few_can(args);
     if (few && pairs <= PACKED_FEW && !experts_eight_can(args))
         return experts_packed_few(args, stream);

@@ -12,6 +12,7 @@
 
 #define PACKED_UNIT 16     /* elements of a row that a thread takes at once */
 #define PACKED_EXPONENT 32 /* columns that have one exponent */
+#define EXPERTS_E2M1_MOST 1024 /* an expert's pairs, if all have as many, that go in order */
 
 struct experts_packed {
     struct experts_args a; /* x: rounded and in order; w has neither */
@@ -22,12 +23,18 @@ struct experts_packed {
 
 #define EXPERTS_PACKED_OF_HALF                                                                     \
     bool experts_packed_tiles_can(const struct experts_packed *packed);                            \
-    cudaError_t experts_packed_tiles(const struct experts_packed *packed, cudaStream_t stream);    \
-    bool experts_e2m1_can(const struct experts_args *args);                                        \
-    cudaError_t experts_e2m1(const struct experts_args *args, cudaStream_t stream);
+    cudaError_t experts_packed_tiles(const struct experts_packed *packed, cudaStream_t stream);
 namespace bf16
 {
 EXPERTS_PACKED_OF_HALF
+/* In e2m1, of which numbers times their exponents are none of F16's; and the scratch that inputs
+ * have in order. */
+bool experts_e2m1_can(const struct experts_args *args);
+cudaError_t experts_e2m1(const struct experts_args *args, cudaStream_t stream);
+size_t experts_e2m1_bytes(const struct weight *w, uint32_t own, uint64_t pairs, enum dtype dtype);
+/* The same without scratch, in one order of sums whatever the number of pairs. */
+bool experts_e2m1_any_can(const struct experts_args *args);
+cudaError_t experts_e2m1_any(const struct experts_args *args, cudaStream_t stream);
 }
 namespace f16
 {
@@ -41,8 +48,8 @@ cudaError_t experts_eight(const struct experts_packed *packed, cudaStream_t stre
 /* Likewise, and so many pairs that wgmma pays. */
 bool experts_wgmma_eight_can(const struct experts_packed *packed);
 cudaError_t experts_wgmma_eight(const struct experts_packed *packed, cudaStream_t stream);
-/* So many pairs that it pays to make numbers of 16 bits of e2m1 before, and the scratch that they
- * have then; 0: it does not. */
+/* So many pairs that some experts' numbers of 16 bits, made of e2m1 before, take less scratch than
+ * inputs in order; and that scratch, 0: they are not made. */
 bool experts_widened_can(const struct experts_args *args);
 cudaError_t experts_widened(const struct experts_args *args, cudaStream_t stream);
 size_t experts_widened_bytes(const struct weight *w, uint32_t own, uint64_t pairs,

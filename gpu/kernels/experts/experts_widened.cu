@@ -1,7 +1,6 @@
 /* Products of many pairs with experts in e2m1: some experts' matrices become BF16 in scratch, which
  * with their exponents is exact, and are multiplied as such (experts_wgmma.cu), then the next.
- * An element becomes a number once, and not once for each tile of pairs, which bounds the ways
- * that need no scratch. */
+ * No scratch grows with the pairs, as it does for experts_e2m1.cu, which is faster. */
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/experts/experts_packed.cuh"
 
@@ -48,7 +47,7 @@ size_t experts_widened_bytes(const struct weight *w, uint32_t own, uint64_t pair
 {
     bool can = device_props()->major == 9 && w->format == FORMAT_E2M1 && dtype == DTYPE_BF16 &&
                w->k > 0 && w->n > 0 && w->k % PACKED_UNIT == 0;
-    return can && pairs > EXPERTS_WIDE_LEAST * (uint64_t)own
+    return can && pairs > EXPERTS_E2M1_MOST * (uint64_t)own
                ? slice_count(w, own) * matrix_bytes(w)
                : 0;
 }

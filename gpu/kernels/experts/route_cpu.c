@@ -1,6 +1,7 @@
 #include "gpu/kernels/experts/route.h"
 
 #include "gpu/kernels/cpu/body.h"
+#include "gpu/kernels/experts/norm_route.h"
 
 static float sigmoid(float x)
 {
@@ -102,4 +103,13 @@ cudaError_t op_route(const struct route_args *args, cudaStream_t stream)
     if (!route_can(args))
         return cudaErrorNotSupported;
     return body_launch(stream, "route", route_row, args, sizeof *args, args->rows.max);
+}
+
+cudaError_t op_norm_route(const struct norm_args *norm, const struct route_args *route,
+                          const struct segments_args *segments, cudaStream_t stream)
+{
+    cudaError_t result = norm ? op_norm(norm, stream) : cudaSuccess;
+    if (result == cudaSuccess)
+        result = op_route(route, stream);
+    return result == cudaSuccess ? op_segments(segments, stream) : result;
 }

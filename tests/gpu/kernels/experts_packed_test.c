@@ -18,10 +18,22 @@
 #define BF16 DTYPE_BF16
 #define F16 DTYPE_F16
 
-enum extra { PLAIN = 0, ZEROS = 1, ORDERED = 2, GATED = 4, GELU = 8, OWN = 16, ALIKE = 32 };
+enum extra {
+    PLAIN = 0,
+    ZEROS = 1,
+    ORDERED = 2,
+    GATED = 4,
+    GELU = 8,
+    OWN = 16,
+    ALIKE = 32,
+    BIAS = 64,
+    LARGE = 128,
+    INVARIANT = 256
+};
 
 /* Scales are of `n` rows and `k` columns, 0: all; inputs are rounded by `group` columns where that
- * is how. OWN: some experts are elsewhere; ALIKE: all rows go through the same. */
+ * is how. OWN: some experts are elsewhere; ALIKE: all rows go through the same; LARGE: some
+ * exponents are beyond what one number of 16 bits makes of an element. */
 static const struct shape {
     enum format format;
     enum dtype dtype;
@@ -75,9 +87,34 @@ static const struct shape {
     {E2M1, BF16, 40, 37, 16, 4, 80, 320, 1, 32, ROUNDING_NONE, 0, GATED},
     {E2M1, F16, 100, 97, 6, 3, 136, 160, 1, 32, ROUNDING_NONE, 0, PLAIN},
     {E2M1, BF16, 300, 290, 4, 2, 72, 96, 1, 32, ROUNDING_NONE, 0, GATED | OWN | ALIKE},
-    /* What becomes BF16 before, and is multiplied by wgmma: stages more than its ring has. */
+    /* Left operands out of registers: pairs of an expert few and many, tiles of each number of
+     * columns, and outputs and columns that end within tiles and stages, or with the ring. */
+    {E2M1, BF16, 3, 2, 16, 4, 64, 320, 1, 32, ROUNDING_NONE, 0, GATED | BIAS | LARGE},
+    {E2M1, BF16, 5, 5, 32, 4, 144, 2144, 1, 32, ROUNDING_NONE, 0, BIAS},
+    {E2M1, BF16, 2, 2, 4, 1, 32, 8192, 1, 32, ROUNDING_NONE, 0, PLAIN},
+    {E2M1, BF16, 30, 30, 4, 4, 32, 8192, 1, 32, ROUNDING_NONE, 0, GATED},
+    {E2M1, BF16, 52, 52, 2, 2, 16, 8192, 1, 32, ROUNDING_NONE, 0, PLAIN},
+    {E2M1, BF16, 12, 11, 16, 4, 288, 1184, 1, 32, ROUNDING_NONE, 0, GATED | OWN},
+    {E2M1, BF16, 9, 9, 8, 2, 272, 96, 1, 32, ROUNDING_NONE, 0, BIAS},
+    {E2M1, BF16, 20, 20, 8, 3, 96, 352, 1, 32, ROUNDING_NONE, 0, LARGE},
+    {E2M1, BF16, 40, 37, 16, 4, 160, 2208, 1, 32, ROUNDING_NONE, 0, GATED | BIAS},
+    {E2M1, BF16, 33, 33, 8, 2, 176, 416, 1, 32, ROUNDING_NONE, 0, OWN},
+    {E2M1, BF16, 60, 57, 8, 4, 544, 1056, 1, 32, ROUNDING_NONE, 0, GATED | BIAS | OWN},
+    {E2M1, BF16, 100, 97, 4, 2, 528, 160, 1, 32, ROUNDING_NONE, 0, BIAS | ALIKE},
+    {E2M1, BF16, 70, 70, 4, 3, 48, 832, 1, 32, ROUNDING_NONE, 0, PLAIN},
+    {E2M1, BF16, 20, 19, 32, 4, 96, 2880, 1, 32, ROUNDING_NONE, 0, ALIKE},
+    {E2M1, BF16, 40, 37, 16, 4, 160, 224, 1, 32, ROUNDING_NONE, 0, ALIKE | GATED},
+    {E2M1, BF16, 150, 149, 16, 2, 256, 384, 1, 32, ROUNDING_NONE, 0, ALIKE},
+    {E2M1, BF16, 120, 117, 5, 3, 208, 736, 1, 32, ROUNDING_NONE, 0, GATED | BIAS | LARGE},
     {E2M1, BF16, 300, 290, 3, 2, 272, 96, 1, 32, ROUNDING_NONE, 0, PLAIN},
     {E2M1, BF16, 300, 299, 6, 3, 528, 320, 1, 32, ROUNDING_NONE, 0, GATED | OWN},
+    /* What becomes BF16 before, and is multiplied by wgmma: stages more than its ring has. */
+    {E2M1, BF16, 1030, 1021, 2, 2, 40, 96, 1, 32, ROUNDING_NONE, 0, PLAIN},
+    {E2M1, BF16, 1030, 1029, 4, 2, 48, 320, 1, 32, ROUNDING_NONE, 0, GATED | OWN},
+    /* In one order of sums. */
+    {E2M1, BF16, 9, 8, 8, 2, 80, 320, 1, 32, ROUNDING_NONE, 0, BIAS | INVARIANT},
+    {E2M1, BF16, 40, 37, 16, 4, 80, 320, 1, 32, ROUNDING_NONE, 0, GATED | INVARIANT},
+    {E2M1, BF16, 300, 290, 4, 2, 72, 96, 1, 32, ROUNDING_NONE, 0, GATED | OWN | INVARIANT},
     {E2M1, F32, 40, 39, 6, 2, 18, 96, 1, 32, ROUNDING_NONE, 0, GATED},
     {E2M1, BF16, 30, 30, 4, 3, 14, 40, 1, 32, ROUNDING_NONE, 0, GATED},
 };
@@ -86,7 +123,7 @@ struct product {
     const struct shape *s;
     struct expert_range own;
     struct route *routes;
-    struct tensor x, y;
+    struct tensor x, y, bias;
     uint8_t *elements, *zeros;
     float *scales, *inputs;
     uint32_t *order;
@@ -145,12 +182,14 @@ static void elements_make(struct product *p)
     p->args.w.data = rig_new(p->elements, bytes);
 }
 
-/* The least is 2^-127 now and then. */
+/* The least is 2^-127 now and then, and 2^9 the greatest. */
 static void exponents_make(struct product *p, uint64_t count)
 {
     uint8_t *bytes = malloc(count);
     for (uint64_t i = 0; i < count; i++) {
         bytes[i] = i % 41 == 7 ? 0 : (uint8_t)rig_between(120, 126);
+        if (has(p->s, LARGE) && i % 37 == 5)
+            bytes[i] = (uint8_t)rig_between(127, 136);
         p->scales[i] = ldexpf(1, bytes[i] - 127);
     }
     p->args.w.scales.data = rig_new(bytes, count);
@@ -223,6 +262,7 @@ static void product_make(struct product *p)
         .dtype = s->dtype,
         .spread = spread,
         .gated = spread,
+        .invariant = has(s, INVARIANT),
         .activation = has(s, GELU) ? ACTIVATE_GELU_TANH : ACTIVATE_SILU,
     };
     segments_make(p);
@@ -231,11 +271,15 @@ static void product_make(struct product *p)
     inputs_make(p);
     p->x = tensor_random(s->dtype, spread ? s->max : pairs, s->columns, 1);
     p->y = tensor_poison(s->dtype, pairs, spread ? s->rows / 2 : s->rows);
+    if (has(s, BIAS)) {
+        p->bias = tensor_random(s->dtype, 1, p->own.count * s->rows, 1);
+        p->args.bias = p->bias.device;
+    }
     p->args.x = p->x.device;
     p->args.x_stride = p->x.stride;
     p->args.y = p->y.device;
     p->args.y_stride = p->y.stride;
-    p->args.scratch_bytes = 
+    p->args.scratch_bytes =
         experts_scratch_bytes(&p->args.w, p->own.count, s->max, s->top, spread, s->dtype);
     p->args.scratch = p->args.scratch_bytes ? rig_new(NULL, p->args.scratch_bytes) : NULL;
 }
@@ -310,6 +354,8 @@ struct sum {
 static struct sum sum_of(const struct product *p, const float *x, uint32_t expert, uint32_t n)
 {
     struct sum sum = {0, 0};
+    if (has(p->s, BIAS))
+        sum.value = (double)tensor_at(&p->bias, 0, expert * p->s->rows + n);
     for (uint32_t k = 0; k < p->s->columns; k++) {
         double term = (double)x[k] * element_of(p, expert, n, k);
         sum.value += term;
