@@ -81,9 +81,11 @@ void turns_add(struct turns *turns, struct turn *turn)
     (void)turns_first(turns);
     turns->weights += turn_weight(turn);
     const uint64_t below = TURN_FRESH_TOKENS * TURN_TOKEN;
-    uint64_t start = turns->floor > below ? turns->floor - below : 0;
-    if (turns->root && turns->root->key > start)
+    uint64_t start = turns->floor;
+    if (turns->root && turns->root->key + below > start)
         start = turns->root->key;
+    else if (turns->root)
+        start -= below;
     bool fresh = turn->used < start;
     if (fresh)
         turn->used = start;

@@ -4,10 +4,11 @@
  * first. A counter rises by turn_charge() whenever something was used, also while its owner stands
  * here or is away, and the slower the more weight its owner has: so those who always stand here get
  * parts as their weights are. Who comes, or comes back, starts at least where the one stands who
- * has used least, and is before it: so who asks now and then is next, and staying away saves
- * nothing up; what it owes it still owes. Whatever is given to one of them raises what each was
- * given by its part, by weight, and nobody starts further below that than TURN_FRESH_TOKENS: who
- * owes something waits only until newcomers start behind it, even if new ones come for ever.
+ * has used least, and is before it (where nobody stands, at what was given to each): so who asks
+ * now and then is next, and staying away saves nothing up; what it owes it still owes. Whatever is
+ * given to one of them raises what each was given by its part, by weight, and nobody starts further
+ * below that than TURN_FRESH_TOKENS: who owes something waits only until newcomers start behind it,
+ * even if new ones come for ever.
  *
  * A pairing heap with embedded links: adding takes constant time, taking out logarithmic time. Owns
  * and allocates nothing. One thread.

@@ -454,7 +454,7 @@ static void end_held(void)
 
 START_TEST(users_take_turns_by_the_bytes_of_their_jobs)
 {
-    static const uint64_t expected[] = {1000, 1000, 1001, 1001, 1001, 1001, 1001, 1001, 1000};
+    static const uint64_t expected[] = {1000, 1001, 1000, 1001, 1001, 1001, 1001, 1001, 1000};
     const struct chunk_limits limits = {.bytes = 1 << 20, .all = UINT64_MAX};
     struct error error;
     memset(&sim, 0, sizeof(sim));
@@ -468,7 +468,7 @@ START_TEST(users_take_turns_by_the_bytes_of_their_jobs)
     client_open(&sim.world, &sim.minds[0].client, 1000);
     client_open(&sim.world, &sim.minds[1].client, 1001);
     ask_items(&sim.minds[0], 3,
-              20000); /* each as much as ten of the others, who begin where this one is */
+              20000); /* each as much as ten of the others, who begin beside this one, before it */
     world_turn(&sim.world);
     ask_items(&sim.minds[1], 6, 2000);
     world_turn(&sim.world);
