@@ -236,10 +236,10 @@ static double allowed(const struct world &w)
     return w.dtype == DTYPE_F32 ? 2e-6 : w.dtype == DTYPE_BF16 ? 6e-3 : 1e-3;
 }
 
-static void check_one(const char *name, struct world w, uint64_t seed, uint32_t every)
+/* Of rows drawn from the seed, every so many queries of them beside the reference. */
+static std::vector<float> check_attend(const char *name, struct world &w, uint64_t seed,
+                                       uint32_t every)
 {
-    if (!check_is_ours())
-        return;
     random_state random = {seed};
     char text[128];
     build(w, random, 3);
@@ -247,6 +247,14 @@ static void check_one(const char *name, struct world w, uint64_t seed, uint32_t 
     snprintf(text, sizeof(text), "attend %s: %u/%u heads of %u, blocks of %u, window %u", name,
              w.heads, w.kv_heads, w.dim, w.block_tokens, w.window);
     verdict(text, reference(w, out, every), allowed(w));
+    return out;
+}
+
+static void check_one(const char *name, struct world w, uint64_t seed, uint32_t every)
+{
+    if (!check_is_ours())
+        return;
+    std::vector<float> out = check_attend(name, w, seed, every);
     double changed = differing(out, attend(w));
     if (w.args.scratch) { /* without room for partial results: the same bits by another way */
         w.args.scratch = NULL;
@@ -262,13 +270,7 @@ static void check_spans(const char *name, struct world w, uint64_t seed)
 {
     if (!check_is_ours())
         return;
-    random_state random = {seed};
-    char text[128];
-    build(w, random, 3);
-    std::vector<float> out = attend(w);
-    snprintf(text, sizeof(text), "attend %s: %u/%u heads of %u, blocks of %u, window %u", name,
-             w.heads, w.kv_heads, w.dim, w.block_tokens, w.window);
-    verdict(text, reference(w, out, 5), allowed(w));
+    std::vector<float> out = check_attend(name, w, seed, 5);
     verdict("    the same bits again", differing(out, attend(w)), 0);
     w.args.scratch = NULL;
     verdict("    without scratch", reference(w, attend(w), 5), allowed(w));

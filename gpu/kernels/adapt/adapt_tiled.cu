@@ -242,17 +242,11 @@ __device__ __forceinline__ void down(const struct adapt_args &a, const tiled_sha
 }
 static_assert(PRODUCT == TILED_THREADS, "a thread adds up one value");
 
-/* The two halves of cluster_sync(). */
+/* The first half of cluster_sync(); cluster_all_here() is the other. */
 __device__ __forceinline__ void cluster_arrive()
 {
     __syncwarp();
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void cluster_wait()
-{
-    __syncwarp();
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 /* Whole cluster: A x, in every block. The caller waits for the others before it changes its own. */
@@ -486,7 +480,7 @@ __global__ void TILED_CLUSTER __launch_bounds__(TILED_THREADS, TILED_BLOCKS)
         }
         up(a, s, item);
         if (item.needed)
-            cluster_wait();
+            cluster_all_here();
         __syncthreads();
     }
     grid_wait();
