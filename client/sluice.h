@@ -192,7 +192,8 @@ typedef struct sluice_batch {
     int no_cache;
     const char *cache_salt; /* what is kept is shared with all who give this secret of 1 to 256
                                bytes; NULL: with requests of the same user */
-    const char *model; /* which, by its name, of a daemon that serves several; NULL: its first */
+    const char *model; /* which, by its name, of a daemon that serves several, or an adapter of its
+                          first; NULL: its first */
 } sluice_batch;
 
 /* ---- jobs: tensors for programs ------------------------------------------------------------- */

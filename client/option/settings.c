@@ -50,7 +50,7 @@ const struct option settings_cache[] = {
      "same "
      "user alone"},
     {"model", "NAME", OPTION_TEXT, AT(work.named), 0, 0, true,
-     "* which model, of a daemon that serves several (its first)"},
+     "* which model, of a daemon that serves several (its first), or which adapter"},
     {0}};
 
 const struct option settings_sampling[] = {
@@ -90,8 +90,7 @@ const struct option settings_results[] = {
 const struct option settings_constraint[] = {
     {"json-schema", "FILE", OPTION_TEXT, AT(json_schema), 0, 0, false,
      "results are JSON by the schema in the file; - is standard input"},
-    {"json-object", NULL, OPTION_SWITCH, AT(json_object), 0, 0, false,
-     "results are JSON objects"},
+    {"json-object", NULL, OPTION_SWITCH, AT(json_object), 0, 0, false, "results are JSON objects"},
     {"regex", "PATTERN", OPTION_TEXT, AT(regex), 0, 0, false,
      "results are wholly what the regular expression says"},
     {"choice", "TEXT", OPTION_LIST, AT(choice), 0, 0, false,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/adapters/served_adapters.h"
 #include "daemon/api/control.h"
 #include "daemon/api/session.h"
 #include "daemon/request/constraint_cache.h"
@@ -292,11 +293,33 @@ void submit_forget(struct session *session)
 /* ---- frames ------------------------------------------------------------------------------------
  */
 
+/* An adapter may stand in a model's place, as over HTTP: it is one of the first model's. */
+static bool is_adapter(struct server *server, const char *name)
+{
+    return name && !server_find_model(server, name) &&
+           served_adapters_find(&server->adapters, name) > 0;
+}
+
+static struct served_model *find_model(struct server *server, const char *name, struct error *error)
+{
+    return is_adapter(server, name) ? &server->models[0] : control_model(server, name, error);
+}
+
+static int place_adapter(struct server *server, struct request_params *params, struct error *error)
+{
+    if (!is_adapter(server, params->model))
+        return 0;
+    if (params->adapter)
+        return error_set(error, ERR_BAD_VALUE, "model and adapter name an adapter each");
+    params->adapter = params->model;
+    return 0;
+}
+
 static int choose(void *context, const char *name, struct message_limits *limits,
                   struct sampling *defaults, struct error *error)
 {
     struct server *server = context;
-    const struct served_model *model = control_model(server, name, error);
+    const struct served_model *model = find_model(server, name, error);
     if (!model)
         return -ERR_NOT_FOUND;
     limits->vocabulary = model->info.vocab;
@@ -320,8 +343,11 @@ static int read_frame(struct session *session, const struct frame *frame,
     if (!rc &&
         (request_table_find_client(server, &session->sink, frame->id) || find(session, frame->id)))
         rc = error_set(error, ERR_BAD_STATE, "a request with this id is still running");
-    if (!rc)
-        rc = message_decode_submit(frame, &limits, &sampling, message, error);
+    if (rc)
+        return rc;
+    rc = message_decode_submit(frame, &limits, &sampling, message, error);
+    if (!rc && (rc = place_adapter(server, &message->params, error)))
+        message_submit_free(message);
     return rc;
 }
 
@@ -345,7 +371,7 @@ void submit_frame(struct session *session, const struct frame *frame, time_us no
     submit->client_id = frame->id;
     submit->arrived_us = now_us;
     submit->message = message;
-    submit->model = control_model(session->server, message.params.model, NULL);
+    submit->model = find_model(session->server, message.params.model, NULL);
     list_append(&session->submits, &submit->link);
     if (!text && !chat && message.constraint.kind == MESSAGE_CONSTRAINT_NONE) {
         accept(submit, now_us);

@@ -11,6 +11,7 @@ python3 -c '' 2> /dev/null || { echo "SKIPPED: no python3"; exit 77; }
 source tests/demo/daemon.sh
 # shellcheck disable=SC2034
 model=deploy/demo-model
+export SLUICE=$sluice
 python3 tests/http/adapters_check.py make "$folder/nothing" "$folder/noise"
 run() {
     daemon_start --http "unix:$folder/http.sock" --adapter "nothing=$folder/nothing" --adapter "noise=$folder/noise" "$@"

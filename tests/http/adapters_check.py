@@ -10,6 +10,7 @@ import os
 import random
 import socket
 import struct
+import subprocess
 import sys
 
 BASE = "demo-model"
@@ -90,6 +91,18 @@ def answers_check(kept):
         check("as on one device", json.load(file) == alone, alone)
 
 
+def command_check():
+    """The command and the native protocol name them as HTTP does, each line of a file its own."""
+    lines = [(model, prompt) for prompt in QUESTIONS for model in NAMES]
+    asked = "".join(json.dumps(dict(model=model, prompt=prompt, max_tokens=16)) + "\n" for model, prompt in lines)
+    done = subprocess.run([os.environ["SLUICE"], "generate", "--json", "--file", "-"], input=asked, capture_output=True, text=True)
+    results = sorted(map(json.loads, done.stdout.splitlines()), key=lambda result: result["index"])
+    seen = [result.get("text") for result in results]
+    check("the command names them likewise", seen == [text_at(*line) for line in lines], (seen, done.stderr))
+    done = subprocess.run([os.environ["SLUICE"], "generate", "--model", "nobody", "1+1="], capture_output=True, text=True)
+    check("and none that is not there", done.returncode and "no model nobody" in done.stderr, done.stderr)
+
+
 def change_check(kept, nothing, noise):
     """One name, now of noise, now of zeros, while others go on asking; what is cached of one is not the other's."""
     with open(kept) as file:
@@ -138,6 +151,7 @@ def main():
     for model in NAMES:
         first, second = cached(model), cached(model)
         check(f"{model} finds what is its own, and nothing else", first == 0 and second >= 64, (first, second))
+    command_check()
     status, answer = ask("nobody", "1+1=")
     check("who is not there is not found", status == 404 and answer["error"]["param"] == "model", answer)
     return failed > 0
