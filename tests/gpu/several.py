@@ -10,6 +10,7 @@
          stage is and how long copies from stage to stage ran beside compute. The trace goes to $OUT where that is set
 - large  synthetic:llama-3.1-70b shared by 4 GPUs (2, where there are no more): one sequence; on 4, 256 requests, by
          default and with steps that may read whole prompts beside decode rows (--itl-target)
+- eight  the same shape in FP8, with KV in FP8, shared by 2 GPUs: one sequence, 256 requests
 
 All of them when none is named; tp:4 is that part over four GPUs alone. Every figure stands beside what one GPU gave in
 the same run. Prints what it saw; exit 1 if a request fails or log-probabilities are off, 77 where there are not two
@@ -32,6 +33,7 @@ BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 MODEL = "synthetic:llama-3.1-8b"
 WAVE = 512  # requests for each GPU
 WAVES = 4
+EIGHT_LEAST = 95  # tok/s of one sequence
 PROFILED = 1000  # steps of a pipeline
 OUT = os.environ.get("OUT") or tempfile.mkdtemp()
 alone = {}  # what one GPU gave
@@ -295,6 +297,17 @@ def large(counts):
             ended(daemon)
 
 
+def eight(_):
+    with tempfile.TemporaryDirectory() as cache:
+        daemon = daemon_on("synthetic:llama-3.1-70b:fp8", *over(2, "tp"), "--kv-dtype", "fp8", "--cache-dir", cache)
+        reached = single(daemon, 3)
+        seen.append(record.row("70b in FP8 on 2: one sequence", f"{reached:.1f} tok/s", f"{EIGHT_LEAST} tok/s",
+                               reached >= EIGHT_LEAST))
+        note(f"70b in FP8 on 2: one sequence: {reached:.1f} tok/s (asked {EIGHT_LEAST})")
+        tell_large(2, "in FP8", daemon)
+        ended(daemon)
+
+
 def tell_large(count, how, daemon):
     tell(f"70b on {count}: 256 of 128 in, 128 out at once, {how}", f"{burst(daemon, 256):.0f} tok/s")
 
@@ -306,7 +319,7 @@ def main():
         return 77
     if shutil.which("nvidia-smi"):
         subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], check=False)
-    parts = {part.__name__: part for part in (sums, one, tp, dp, pp, large)}
+    parts = {part.__name__: part for part in (sums, one, tp, dp, pp, large, eight)}
     for name in sys.argv[2:] or parts:
         part, _, count = name.partition(":")
         try:
