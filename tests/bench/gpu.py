@@ -228,22 +228,27 @@ class Steady:
                f"{100 * self.ahead / self.steps:.0f} % enqueued ahead)"
 
 
-def element_bytes(model):
-    """Of a weight: 2, or of one in another format the mean of all but the embedding, with what they come with."""
+def format_bytes(model):
+    """Weights in 16 bits but for the embedding, and bytes of each of the others, with what they come with."""
     weights, embedding = model.get("formats", {}).get("weights", {}), model["vocabulary"] * model["hidden"]
-    if not set(weights) - {"bf16", "f16"}:
-        return 2
-    return (sum(weights.values()) - 2 * embedding) / (model["parameters"] - embedding)
+    packed = sum(size for name, size in weights.items() if name not in ("bf16", "f16"))
+    if not packed:
+        return model["parameters"] - embedding, 2
+    plain = max(0, (sum(weights.values()) - packed) / 2 - embedding)
+    return plain, packed / (model["parameters"] - embedding - plain)
 
 
 def step_bytes(model, rows):
-    """Of the weights that a step of so many rows reads: of a mixture the experts that some row is expected to take."""
+    """Of the weights that a step of so many rows reads: of a mixture the experts that some row is expected to take,
+    which are of the packed ones where there are such, while what is in 16 bits beside them every step reads."""
     once, count, top = model["step_parameters"], model["experts"], model["experts_per_token"]
-    if not count:
-        return element_bytes(model) * once
-    left = model["parameters"] - once - model["vocabulary"] * model["hidden"]  # no row takes these; the embedding apart
-    experts = left / (1 - top / count)
-    return element_bytes(model) * (once + experts * (1 - top / count - (1 - top / count) ** rows))
+    plain, each = format_bytes(model)
+    plain = min(plain, once)
+    taken = 0
+    if count:
+        left = model["parameters"] - once - model["vocabulary"] * model["hidden"]  # not taken; the embedding apart
+        taken = left / (1 - top / count) * (1 - top / count - (1 - top / count) ** rows)
+    return 2 * plain + each * (once - plain + taken)
 
 
 def floor_rate(rows, context=192, weights=WEIGHT_BYTES, kv=KV_BYTES, read=None):
@@ -284,7 +289,7 @@ def family(daemon):
     """One sequence beside the read rate, many beside their limit; sizes are what the daemon says of the model."""
     model = daemon.control.model()
     vocab, kv, once = model["vocabulary"], model["kv_token_bytes"], model["step_parameters"]
-    weights = element_bytes(model) * once
+    weights = step_bytes(model, 1)
     daemon.run(prompts(FAMILY_ROWS, 128, 8, vocab=vocab))
     one, many = steady_one(daemon, vocab), steady_many(daemon, FAMILY_ROWS, vocab)
     reads = (weights + 192 * kv) / one.step_us * 1e6 / limits["read"]

@@ -105,6 +105,10 @@ class Records(unittest.TestCase):
         narrow = dict(mixed, formats={"weights": {"bf16": 2 * mixed["vocabulary"] * mixed["hidden"],
                                                   "e4m3": mixed["parameters"] - mixed["vocabulary"] * mixed["hidden"]}})
         self.assertAlmostEqual(gpu.step_bytes(narrow, 2), 100 + 225)
+        beside = dict(mixed, parameters=870, step_parameters=240,  # 800 of experts in four bits, 40 beside them in 16
+                      formats={"weights": {"bf16": 2 * (30 + 40), "mxfp4": 400}})
+        self.assertAlmostEqual(gpu.step_bytes(beside, 1), 2 * 40 + 100)
+        self.assertAlmostEqual(gpu.step_bytes(beside, 2), 2 * 40 + 175)
 
 
 class Families(unittest.TestCase):
