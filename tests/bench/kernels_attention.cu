@@ -347,9 +347,27 @@ void attention_check()
 
 static const uint32_t LAYERS = 16; /* figures go through all of them, so that the L2 holds none */
 
+/* Pieces of keys or values in e4m3: magnitudes of 1 to 2, both signs, and scales of 1. */
+__global__ void eight_fill_kernel(uint32_t *to, size_t words, uint32_t dim)
+{
+    uint32_t elements = KV_PIECE * dim / 4, step = gridDim.x * blockDim.x;
+    uint32_t hash = blockIdx.x * blockDim.x + threadIdx.x + 1;
+    for (size_t i = hash - 1; i < words; i += step) {
+        hash = hash * 1664525 + 1013904223;
+        bool is_scale = i % (elements + KV_PIECE) >= elements;
+        to[i] = is_scale ? __float_as_uint(1.0f) : (hash >> 1 & 0x87878787) | 0x38383838;
+    }
+}
+
+static size_t big_part(const struct world &w)
+{
+    return kv_bytes(w.args.kv.format, w.kv_heads, w.block_tokens, w.dim);
+}
+
 static struct world big_world(uint32_t heads, uint32_t kv_heads, uint32_t dim,
                               uint32_t block_tokens, uint32_t count, row_spec row,
-                              const std::vector<uint32_t> &fresh = {})
+                              const std::vector<uint32_t> &fresh = {},
+                              enum format format = format_plain(half_t))
 {
     struct world w = {heads, kv_heads, dim, block_tokens, 0, half_t, {}, LAYERS, 0};
     w.rows.assign(count, row);
@@ -358,7 +376,7 @@ static struct world big_world(uint32_t heads, uint32_t kv_heads, uint32_t dim,
     count += (uint32_t)fresh.size();
     struct attention_args &a = w.args;
     a.dtype = half_t;
-    a.kv.format = format_plain(half_t);
+    a.kv.format = format;
     a.heads = heads;
     a.kv_heads = kv_heads;
     a.head_dim = dim;
@@ -367,11 +385,17 @@ static struct world big_world(uint32_t heads, uint32_t kv_heads, uint32_t dim,
     a.scale = 1.0f / sqrtf((float)dim);
     build_batch(w, 0);
     uint32_t blocks = (row.position + row.q_len + block_tokens - 1) / block_tokens;
-    size_t part = (size_t)kv_heads * block_tokens * dim * 2, block_bytes = part * 2 * LAYERS;
+    size_t block_bytes = big_part(w) * 2 * LAYERS, cache_bytes = block_bytes * blocks * count;
     char *cache;
-    MUST(cudaMalloc(&cache, block_bytes * blocks * count));
+    MUST(cudaMalloc(&cache, cache_bytes));
     keep(w, cache);
-    fill_random(cache, block_bytes * blocks * count);
+    fill_random(cache, cache_bytes);
+    if (format == FORMAT_E4M3) {
+        eight_fill_kernel<<<2048, 256, 0, stream>>>(reinterpret_cast<uint32_t *>(cache),
+                                                    cache_bytes / 4, dim);
+        MUST(cudaGetLastError());
+        MUST(cudaStreamSynchronize(stream));
+    }
     std::vector<uint32_t> table(blocks * count);
     random_state random = {1};
     for (uint32_t i = 0; i < table.size(); i++)
@@ -402,7 +426,7 @@ static struct world big_world(uint32_t heads, uint32_t kv_heads, uint32_t dim,
 /* Milliseconds of one layer. */
 static double time_world(struct world &w)
 {
-    size_t part = (size_t)w.kv_heads * w.block_tokens * w.dim * 2;
+    size_t part = big_part(w);
     return time_graph_ms([&] {
                for (uint32_t i = 0; i < LAYERS; i++) {
                    w.args.kv.k = i * 2 * part;
@@ -435,9 +459,10 @@ static void decode_figure(uint32_t count, uint32_t context, uint32_t dim, uint32
 
 /* `fresh`: more rows of so many tokens, behind none. */
 static void prefill_figure(uint32_t count, uint32_t tokens, uint32_t dim, uint32_t behind = 0,
-                           std::vector<uint32_t> fresh = {})
+                           std::vector<uint32_t> fresh = {},
+                           enum format format = format_plain(half_t))
 {
-    struct world w = big_world(32, 8, dim, 32, count, {behind, tokens}, fresh);
+    struct world w = big_world(32, 8, dim, 32, count, {behind, tokens}, fresh, format);
     double pairs = count * ((double)tokens * tokens / 2 + (double)tokens * behind);
     char more[64] = "";
     for (uint32_t length : fresh) {
@@ -445,8 +470,10 @@ static void prefill_figure(uint32_t count, uint32_t tokens, uint32_t dim, uint32
         snprintf(more + strlen(more), sizeof(more) - strlen(more), " + %u", length);
     }
     double ms = time_world(w), work = 4.0 * 32 * dim * pairs;
-    printf("prefill attention %2u x %5u behind %5u%s, 32/8 heads of %3u: %8.1f us %5.0f TFLOP/s\n",
-           count, tokens, behind, more, dim, ms * 1e3, work / ms / 1e9);
+    printf(
+        "prefill attention %2u x %5u behind %5u%s, 32/8 heads of %3u%s: %8.1f us %5.0f TFLOP/s\n",
+        count, tokens, behind, more, dim, format == FORMAT_E4M3 ? ", e4m3 KV" : "", ms * 1e3,
+        work / ms / 1e9);
     fflush(stdout);
     release(w);
 }
@@ -482,7 +509,9 @@ void prefill_bench()
     prefill_figure(1, 8192, 128);
     prefill_figure(16, 512, 128);
     prefill_figure(2, 4096, 128);
+    prefill_figure(1, 4096, 128);
     prefill_figure(1, 8192, 64);
+    prefill_figure(16, 512, 64);
     prefill_figure(1, 128, 128);
     prefill_figure(64, 20, 128);
     for (uint32_t dim : {128u, 64u})
@@ -493,4 +522,12 @@ void prefill_bench()
     prefill_figure(8, 65, 128, 2048);
     prefill_figure(1, 65, 128, 8064, {512});
     prefill_figure(1, 65, 128, 8064, {300, 1500, 40});
+    for (uint32_t dim : {128u, 64u}) {
+        prefill_figure(16, 512, dim, 0, {}, FORMAT_E4M3);
+        prefill_figure(1, 4096, dim, 0, {}, FORMAT_E4M3);
+        prefill_figure(1, 8192, dim, 0, {}, FORMAT_E4M3);
+        for (uint32_t tokens : {16u, 65u, 512u})
+            prefill_figure(1, tokens, dim, 8064, {}, FORMAT_E4M3);
+    }
+    prefill_figure(1, 65, 128, 8064, {300, 1500, 40}, FORMAT_E4M3);
 }

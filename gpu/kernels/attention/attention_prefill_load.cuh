@@ -1,4 +1,5 @@
-/* What attention_prefill_wgmma.cu works on, and the group of four warps that brings it.
+/* What attention_prefill_wgmma.cu works on, and the group of four warps that brings it; of keys and
+ * values in e4m3 attention_prefill_eight.cuh is that group.
  *
  * Blocks stay, and take one item after the other: GROUP_QUERIES queries for each group of
  * consumers, of one row and query head; PACKED: one KV head, and a span of its keys
@@ -8,13 +9,13 @@
 
 #include "gpu/kernels/attention/attention_prefill_spans.cuh"
 #include "gpu/kernels/attention/attention_tile.cuh"
-#include "gpu/kernels/attention/kv_wide.cuh"
 #include "gpu/kernels/common/ring.cuh"
 
 #define GROUP_THREADS 128
 #define GROUP_QUERIES 64
 #define KEYS PREFILL_KEYS
 #define STAGES 2       /* of keys, and of values */
+#define EIGHT_ITEMS 8  /* that are kept, of e4m3: more than warps can be apart in */
 #define PIECE 16       /* positions that are next to each other in every cache */
 #define BARRIER_LOAD 1 /* named barriers: of those who load; and each group's turn */
 #define BARRIER_TURN 2
@@ -34,15 +35,31 @@ struct wgmma_work {
 namespace HALF
 {
 
-template <int HD> struct wgmma_shared {
+/* Buffers of queries. */
+template <bool EIGHT> constexpr uint32_t Q_STAGES = EIGHT ? 2 : 1;
+
+/* Of keys and values in e4m3: what is brought as it is kept, of each warp that brings
+ * (attention_prefill_eight.cuh). */
+template <int HD, bool EIGHT> struct wgmma_kept {
+};
+template <int HD> struct wgmma_kept<HD, true> {
+    static const uint32_t stages = HD == 64 ? 4 : 2; /* of a quarter of a tile, of keys or values */
+    static const uint32_t piece = PIECE * (HD + sizeof(float)), part = KEYS / 4 * (piece / PIECE);
+    alignas(16) char ring[GROUP_THREADS / WARP][stages][part];
+    uint64_t full[GROUP_THREADS / WARP][stages];
+    wgmma_work items[EIGHT_ITEMS];
+};
+
+template <int HD, bool EIGHT> struct wgmma_shared {
     static const int halves = HD / 64; /* rows of 128 bytes hold 64 dimensions */
-    half_t q[CONSUMERS<HD>][halves][GROUP_QUERIES][64];
+    half_t q[Q_STAGES<EIGHT>][CONSUMERS<HD>][halves][GROUP_QUERIES][64];
     half_t k[STAGES][halves][KEYS][64];
     half_t v[STAGES][halves][KEYS][64];
-    ring_barriers<1> q_ring;
+    ring_barriers<Q_STAGES<EIGHT>> q_ring;
     ring_barriers<STAGES> k_ring, v_ring;
-    wgmma_work work; /* whose queries they are */
+    wgmma_work work[Q_STAGES<EIGHT>]; /* whose queries they are */
     uint32_t taken;
+    wgmma_kept<HD, EIGHT> kept;
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -155,10 +172,9 @@ __device__ __forceinline__ bool work_find(const struct attention_args &a,
 
 /* The same of a KV head's queries and a span of their keys. */
 template <int HD>
-__device__ __forceinline__ bool work_find_packed(const struct attention_args &a,
-                                                 const struct batch_group &group,
-                                                 const prefill_spans &spans, wgmma_rows &rows,
-                                                 uint32_t number, wgmma_work &work)
+__device__ __forceinline__ bool
+work_find_packed(const struct attention_args &a, const struct batch_group &group,
+                 const prefill_spans &spans, wgmma_rows &rows, uint32_t number, wgmma_work &work)
 {
     uint32_t unit = number / a.kv_heads, per = a.heads / a.kv_heads, lane;
     if (!rows_find<HD, true>(a, group, spans.tiles, rows, unit, lane))
@@ -252,9 +268,10 @@ __device__ __forceinline__ size_t wgmma_query_at(const struct attention_args &a,
 }
 
 /* The item's queries; those that do not exist as zeros. */
-template <int HD, bool PACKED>
+template <int HD, bool EIGHT, bool PACKED>
 __device__ __forceinline__ void wgmma_fetch_q(const struct attention_args &a,
-                                              wgmma_shared<HD> &shared, const wgmma_work &work)
+                                              wgmma_shared<HD, EIGHT> &shared,
+                                              const wgmma_work &work, uint32_t stage)
 {
     const uint32_t units = HD / 8, at_once = GROUP_THREADS / units;
     uint32_t unit = threadIdx.x % units, first_row = threadIdx.x % GROUP_THREADS / units;
@@ -262,7 +279,7 @@ __device__ __forceinline__ void wgmma_fetch_q(const struct attention_args &a,
     const half_t *from = static_cast<const half_t *>(a.q) + first_head + unit * 8;
     for (uint32_t query = first_row; query < QUERIES<HD>; query += at_once) {
         bool valid = query < work.queries;
-        uint32_t to = shared_address(shared.q[query / GROUP_QUERIES][unit / 8]);
+        uint32_t to = shared_address(shared.q[stage][query / GROUP_QUERIES][unit / 8]);
         copy_async(to + swizzled(query % GROUP_QUERIES, unit % 8),
                    from + wgmma_query_at<PACKED, HD>(a, work, valid ? query : 0), valid);
     }
@@ -299,41 +316,6 @@ __device__ __forceinline__ void pending_next(uint32_t &pending, uint32_t full)
     pending = full;
 }
 
-/* Rows of K or V in e4m3, made 16 bits on the way: what is loaded is under way during the wait. */
-template <int HD>
-__device__ __forceinline__ void wgmma_fetch_eight(const wgmma_work &work, uint64_t pieces,
-                                                  uint32_t tile, uint32_t to, uint32_t empty,
-                                                  const ring_cursor &at)
-{
-    const int units = HD / 16, at_once = GROUP_THREADS / units, loads = KEYS / at_once;
-    uint32_t unit = threadIdx.x % units, first_row = threadIdx.x % GROUP_THREADS / units;
-    uint4 from[loads];
-    float scale[loads];
-#pragma unroll
-    for (int j = 0; j < loads; j++) {
-        uint32_t row = j * at_once + first_row, position = tile * KEYS + row;
-        const char *piece =
-            reinterpret_cast<const char *>(__shfl_sync(FULL_MASK, pieces, row / PIECE));
-        bool valid = position >= work.first && position <= work.last;
-        from[j] = make_uint4(0, 0, 0, 0);
-        scale[j] = 0;
-        if (valid) {
-            from[j] = *reinterpret_cast<const uint4 *>(piece + row % PIECE * HD + unit * 16);
-            scale[j] = reinterpret_cast<const float *>(piece + PIECE * HD)[row % PIECE];
-        }
-    }
-    ring_wait_empty(empty, at);
-    uint32_t half = to + unit / 4 * (KEYS * 128), place = unit % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < loads; j++) {
-        uint32_t row = j * at_once + first_row;
-        store_shared(half + swizzled(row, place),
-                     eight_widen(make_uint2(from[j].x, from[j].y), scale[j]));
-        store_shared(half + swizzled(row, place + 1),
-                     eight_widen(make_uint2(from[j].z, from[j].w), scale[j]));
-    }
-}
-
 /* ---- the group that loads ---- */
 
 struct wgmma_loader {
@@ -343,58 +325,61 @@ struct wgmma_loader {
 };
 
 /* A tile of keys or values into `to`, once `ring` has it back. */
-template <int HD, bool EIGHT>
+template <int HD>
 __device__ __forceinline__ void wgmma_bring(wgmma_loader &loader, ring_barriers<STAGES> &ring,
                                             const wgmma_work &work, uint64_t pieces, uint32_t tile,
                                             uint32_t to)
 {
     uint32_t full = ring_barrier(shared_address(ring.full), loader.at);
-    uint32_t empty = shared_address(ring.empty);
-    if constexpr (EIGHT) {
-        wgmma_fetch_eight<HD>(work, pieces, tile, to, empty, loader.at);
-        proxy_fence();
-        barrier_arrive(full);
-    } else {
-        pending_then_wait(loader.pending, empty, loader.at);
-        wgmma_fetch<HD>(work, pieces, tile, to);
-        pending_next(loader.pending, full);
-    }
+    pending_then_wait(loader.pending, shared_address(ring.empty), loader.at);
+    wgmma_fetch<HD>(work, pieces, tile, to);
+    pending_next(loader.pending, full);
 }
 
-template <int HD, bool PACKED>
+template <int HD, bool EIGHT, bool PACKED>
 __device__ __forceinline__ void wgmma_bring_q(wgmma_loader &loader, const struct attention_args &a,
-                                              wgmma_shared<HD> &shared, const wgmma_work &work)
+                                              wgmma_shared<HD, EIGHT> &shared,
+                                              const wgmma_work &work)
 {
+    const uint32_t stage = Q_STAGES<EIGHT> == 1 ? 0 : loader.q.stage;
     pending_then_wait(loader.pending, shared_address(shared.q_ring.empty), loader.q);
-    wgmma_fetch_q<HD, PACKED>(a, shared, work);
+    wgmma_fetch_q<HD, EIGHT, PACKED>(a, shared, work, stage);
     if (threadIdx.x % GROUP_THREADS == 0)
-        shared.work = work;
+        shared.work[stage] = work;
     pending_next(loader.pending, ring_barrier(shared_address(shared.q_ring.full), loader.q));
-    ring_next(loader.q, 1);
+    ring_next(loader.q, Q_STAGES<EIGHT>);
+}
+
+/* There are no more items. */
+template <int HD, bool EIGHT>
+__device__ __forceinline__ void wgmma_bring_end(wgmma_loader &loader,
+                                                wgmma_shared<HD, EIGHT> &shared)
+{
+    ring_wait_empty(shared_address(shared.q_ring.empty), loader.q);
+    if (threadIdx.x % GROUP_THREADS == 0)
+        shared.work[Q_STAGES<EIGHT> == 1 ? 0 : loader.q.stage].queries = 0;
+    barrier_arrive(ring_barrier(shared_address(shared.q_ring.full), loader.q));
 }
 
 /* All that an item needs, in the order in which it needs it. */
-template <int HD, bool EIGHT, bool PACKED>
+template <int HD, bool PACKED>
 __device__ __forceinline__ void
 wgmma_bring_item(wgmma_loader &loader, const struct attention_args &a,
-                 const struct batch_group &group, wgmma_shared<HD> &shared, const wgmma_work &work,
-                 uint32_t block_shift)
+                 const struct batch_group &group, wgmma_shared<HD, false> &shared,
+                 const wgmma_work &work, uint32_t block_shift)
 {
-    const uint32_t row_bytes = EIGHT ? HD + sizeof(float) : HD * 2;
-    uint64_t pieces = wgmma_look_up(a, group, work, block_shift, work.tile, row_bytes);
+    uint64_t pieces = wgmma_look_up(a, group, work, block_shift, work.tile, HD * 2);
     for (uint32_t tile = work.tile; tile < work.tile_end; tile++) {
         uint32_t stage = loader.at.stage;
-        wgmma_bring<HD, EIGHT>(loader, shared.k_ring, work, pieces, tile,
-                               shared_address(&shared.k[stage]));
+        wgmma_bring<HD>(loader, shared.k_ring, work, pieces, tile,
+                        shared_address(&shared.k[stage]));
         if (tile == work.tile)
-            wgmma_bring_q<HD, PACKED>(loader, a, shared, work);
+            wgmma_bring_q<HD, false, PACKED>(loader, a, shared, work);
         uint64_t values = pieces + (a.kv.v - a.kv.k);
         if (tile + 1 < work.tile_end)
-            pieces = wgmma_look_up(a, group, work, block_shift, tile + 1, row_bytes);
-        if (EIGHT)
-            pending_tell(loader.pending);
-        wgmma_bring<HD, EIGHT>(loader, shared.v_ring, work, values, tile,
-                               shared_address(&shared.v[stage]));
+            pieces = wgmma_look_up(a, group, work, block_shift, tile + 1, HD * 2);
+        wgmma_bring<HD>(loader, shared.v_ring, work, values, tile,
+                        shared_address(&shared.v[stage]));
         ring_next(loader.at, STAGES);
     }
     pending_tell(loader.pending);
@@ -403,9 +388,9 @@ wgmma_bring_item(wgmma_loader &loader, const struct attention_args &a,
 /* Each block asks for a number once for every item that it has, the first of which is its own
  * number: as many numbers are handed out as there are items, and who has the last leaves the count
  * as it was found. */
-template <int HD, bool EIGHT, bool PACKED>
+template <int HD, bool PACKED>
 __device__ static void wgmma_load(const struct attention_args &a, const struct batch_group &group,
-                                  const prefill_spans &spans, wgmma_shared<HD> &shared,
+                                  const prefill_spans &spans, wgmma_shared<HD, false> &shared,
                                   uint32_t block_shift)
 {
     bool leader = threadIdx.x % GROUP_THREADS == 0;
@@ -418,7 +403,7 @@ __device__ static void wgmma_load(const struct attention_args &a, const struct b
                   : work_find<HD>(a, group, rows, number, work)) {
         if (leader)
             taken = atomicAdd(a.batch.next_item, 1);
-        wgmma_bring_item<HD, EIGHT, PACKED>(loader, a, group, shared, work, block_shift);
+        wgmma_bring_item<HD, PACKED>(loader, a, group, shared, work, block_shift);
         if (leader)
             shared.taken = taken;
         named_sync(BARRIER_LOAD, GROUP_THREADS);
@@ -427,10 +412,7 @@ __device__ static void wgmma_load(const struct attention_args &a, const struct b
     }
     if (leader && taken + 1 == rows.before * (PACKED ? a.kv_heads : a.heads))
         *a.batch.next_item = 0;
-    ring_wait_empty(shared_address(shared.q_ring.empty), loader.q);
-    if (leader)
-        shared.work.queries = 0;
-    barrier_arrive(ring_barrier(shared_address(shared.q_ring.full), loader.q));
+    wgmma_bring_end(loader, shared);
 }
 
 #endif

@@ -4,8 +4,9 @@
  * three; one group more brings queries, and keys and values (attention_prefill_load.cuh): tiles of
  * 128 positions at multiples of 128, each in two buffers. Its threads copy 16 bytes at a time
  * (cp.async), for the products need their operands swizzled and blocks lie anywhere: rows of a tile
- * are looked up through the table one by one. What is kept in e4m3 (EIGHT) they make 16 bits on the
- * way, and have more registers for it. Blocks stay until no item is left.
+ * are looked up through the table one by one. What is kept in e4m3 (EIGHT) comes by bulk copies,
+ * and they make it 16 bits from shared memory to shared memory (attention_prefill_eight.cuh), for
+ * which they have more registers. Blocks stay until no item is left.
  *
  * A group asks for the scores of a tile and for the values of the tile before, and makes weights of
  * the scores while the values are added up; groups ask in turns, so that one's softmax is another's
@@ -13,7 +14,7 @@
  * But where few items have most of a step's keys, or are fewer than processors, keys are shared out
  * (attention_prefill_spans.cuh), and bits depend on how they are cut.
  * Figures: tests/bench/EXPERIMENTS.md. */
-#include "gpu/kernels/attention/attention_prefill_load.cuh"
+#include "gpu/kernels/attention/attention_prefill_eight.cuh"
 #include "gpu/kernels/attention/attention_tuned.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/softcap.cuh"
@@ -42,10 +43,11 @@ struct wgmma_consumer {
     ring_cursor turn; /* of queries */
 };
 
-template <int HD>
-__device__ __forceinline__ uint32_t wgmma_queries(wgmma_shared<HD> &shared, const wgmma_consumer &c)
+template <int HD, bool EIGHT>
+__device__ __forceinline__ uint32_t wgmma_queries(wgmma_shared<HD, EIGHT> &shared,
+                                                  const wgmma_consumer &c)
 {
-    return shared_address(shared.q[c.group]);
+    return shared_address(shared.q[Q_STAGES<EIGHT> == 1 ? 0 : c.turn.stage][c.group]);
 }
 
 template <int HD>
@@ -92,8 +94,14 @@ template <bool PACKED> struct wgmma_seen {
     {
         return work.position + query + half * 8;
     }
-    __device__ __forceinline__ uint32_t lowest() const { return work.position + query / 64 * 64; }
-    __device__ __forceinline__ uint32_t highest() const { return lowest() + GROUP_QUERIES - 1; }
+    __device__ __forceinline__ uint32_t lowest() const
+    {
+        return work.position + query / 64 * 64;
+    }
+    __device__ __forceinline__ uint32_t highest() const
+    {
+        return lowest() + GROUP_QUERIES - 1;
+    }
 };
 
 template <> struct wgmma_seen<true> {
@@ -110,9 +118,18 @@ template <> struct wgmma_seen<true> {
                       wgmma_query_of<true>(a, work, group + i * (GROUP_QUERIES - 1)).token;
         }
     }
-    __device__ __forceinline__ uint32_t at(int half) const { return of[half]; }
-    __device__ __forceinline__ uint32_t lowest() const { return ends[0]; }
-    __device__ __forceinline__ uint32_t highest() const { return ends[1]; }
+    __device__ __forceinline__ uint32_t at(int half) const
+    {
+        return of[half];
+    }
+    __device__ __forceinline__ uint32_t lowest() const
+    {
+        return ends[0];
+    }
+    __device__ __forceinline__ uint32_t highest() const
+    {
+        return ends[1];
+    }
 };
 
 /* Scores become weights; what was summed so far is to be scaled by `keep`. */
@@ -215,8 +232,8 @@ template <int HD> __device__ __forceinline__ void wgmma_softmax_done(const wgmma
 }
 
 /* The first tile's scores, without values to add up. */
-template <int HD, bool CAP, bool PACKED>
-__device__ __forceinline__ void wgmma_first(wgmma_state<HD> &s, wgmma_shared<HD> &shared,
+template <int HD, bool CAP, bool EIGHT, bool PACKED>
+__device__ __forceinline__ void wgmma_first(wgmma_state<HD> &s, wgmma_shared<HD, EIGHT> &shared,
                                             const wgmma_consumer &c, const wgmma_seen<PACKED> &seen,
                                             uint32_t tile)
 {
@@ -234,8 +251,8 @@ __device__ __forceinline__ void wgmma_first(wgmma_state<HD> &s, wgmma_shared<HD>
 }
 
 /* A further tile's scores, and the values of the one before. */
-template <int HD, bool CAP, bool PACKED>
-__device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD> &shared,
+template <int HD, bool CAP, bool EIGHT, bool PACKED>
+__device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD, EIGHT> &shared,
                                            wgmma_consumer &c, const wgmma_seen<PACKED> &seen,
                                            uint32_t tile)
 {
@@ -269,8 +286,8 @@ __device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD> 
 }
 
 /* The last tile's values. */
-template <int HD>
-__device__ __forceinline__ void wgmma_last(wgmma_state<HD> &s, wgmma_shared<HD> &shared,
+template <int HD, bool EIGHT>
+__device__ __forceinline__ void wgmma_last(wgmma_state<HD> &s, wgmma_shared<HD, EIGHT> &shared,
                                            wgmma_consumer &c)
 {
     if (c.lane == 0)
@@ -288,9 +305,9 @@ __device__ __forceinline__ void wgmma_last(wgmma_state<HD> &s, wgmma_shared<HD> 
 
 /* One of the groups that attend. They take turns from the first to the last; the last gives the
  * first its turn before it has had one, and the first waits for the last at the end. */
-template <int HD, bool CAP, bool PACKED>
+template <int HD, bool CAP, bool EIGHT, bool PACKED>
 __device__ static void wgmma_consume(const struct attention_args &a, uint32_t window,
-                                     const prefill_spans &spans, wgmma_shared<HD> &shared)
+                                     const prefill_spans &spans, wgmma_shared<HD, EIGHT> &shared)
 {
     wgmma_consumer c;
     c.group = threadIdx.x / GROUP_THREADS;
@@ -301,9 +318,9 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
     c.at = c.turn = {0, 0};
     if (c.group + 1 == CONSUMERS<HD>)
         named_arrive(BARRIER_TURN, 2 * GROUP_THREADS);
-    for (;; ring_next(c.turn, 1)) {
+    for (;; ring_next(c.turn, Q_STAGES<EIGHT>)) {
         ring_wait_full(shared_address(shared.q_ring.full), c.turn);
-        const wgmma_work work = shared.work;
+        const wgmma_work work = shared.work[Q_STAGES<EIGHT> == 1 ? 0 : c.turn.stage];
         if (work.queries == 0)
             break;
         wgmma_state<HD> s;
@@ -313,9 +330,9 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
         for (int i = 0; i < HD / 2; i++)
             s.out[i] = 0;
         const wgmma_seen<PACKED> seen(a, work, c.query);
-        wgmma_first<HD, CAP, PACKED>(s, shared, c, seen, work.tile);
+        wgmma_first<HD, CAP, EIGHT, PACKED>(s, shared, c, seen, work.tile);
         for (uint32_t tile = work.tile + 1; tile < work.tile_end; tile++)
-            wgmma_next<HD, CAP, PACKED>(s, shared, c, seen, tile);
+            wgmma_next<HD, CAP, EIGHT, PACKED>(s, shared, c, seen, tile);
         wgmma_last(s, shared, c);
         wgmma_store<HD, PACKED>(s, a, spans, work, c.query, c.scale.unit);
     }
@@ -329,12 +346,12 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
  */
 template <int HD, bool CAP, bool EIGHT, bool PACKED>
 __global__ void __launch_bounds__(WGMMA_THREADS<HD>, 1)
-    wgmma_kernel(const __grid_constant__ struct attention_args a,
-                 uint32_t block_shift, const __grid_constant__ prefill_spans spans)
+    wgmma_kernel(const __grid_constant__ struct attention_args a, uint32_t block_shift,
+                 const __grid_constant__ prefill_spans spans)
 {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(1024) char memory[];
-    wgmma_shared<HD> &shared = *reinterpret_cast<wgmma_shared<HD> *>(
+    wgmma_shared<HD, EIGHT> &shared = *reinterpret_cast<wgmma_shared<HD, EIGHT> *>(
         memory + (1024 - shared_address(memory) % 1024) % 1024);
     const struct batch_group &group = a.batch.groups[a.kv.group];
     if (!PACKED)
@@ -345,8 +362,10 @@ __global__ void __launch_bounds__(WGMMA_THREADS<HD>, 1)
         ring_init(shared_address(shared.v_ring.full), STAGES, GROUP_THREADS);
         ring_init(shared_address(shared.k_ring.empty), STAGES, warps);
         ring_init(shared_address(shared.v_ring.empty), STAGES, warps);
-        ring_init(shared_address(shared.q_ring.full), 1, GROUP_THREADS);
-        ring_init(shared_address(shared.q_ring.empty), 1, warps);
+        ring_init(shared_address(shared.q_ring.full), Q_STAGES<EIGHT>, GROUP_THREADS);
+        ring_init(shared_address(shared.q_ring.empty), Q_STAGES<EIGHT>, warps);
+        if constexpr (EIGHT)
+            ring_init(shared_address(shared.kept.full), sizeof(shared.kept.full) / 8, 1);
         barrier_init_done();
     }
     __syncthreads();
@@ -355,10 +374,13 @@ __global__ void __launch_bounds__(WGMMA_THREADS<HD>, 1)
         grid_trigger();
     if (threadIdx.x < CONSUMERS<HD> * GROUP_THREADS) {
         registers_more<CONSUMERS<HD> == 3 ? 160 : EIGHT ? 216 : 224>();
-        wgmma_consume<HD, CAP, PACKED>(a, group.window, spans, shared);
+        wgmma_consume<HD, CAP, EIGHT, PACKED>(a, group.window, spans, shared);
     } else {
         registers_less<CONSUMERS<HD> == 3 ? 32 : EIGHT ? 72 : 56>();
-        wgmma_load<HD, EIGHT, PACKED>(a, group, spans, shared, block_shift);
+        if constexpr (EIGHT)
+            wgmma_load_eight<HD, PACKED>(a, group, spans, shared, block_shift);
+        else
+            wgmma_load<HD, PACKED>(a, group, spans, shared, block_shift);
     }
 #endif
 }
@@ -374,12 +396,11 @@ bool attention_prefill_wgmma_can(const struct attention_args *args)
 }
 
 /* What the step's bounds say, with the window of this layer. */
-template <int HD>
-static spans_step wgmma_step(const struct attention_args *args, bool packed)
+template <int HD> static spans_step wgmma_step(const struct attention_args *args, bool packed)
 {
     uint32_t per = packed ? args->heads / args->kv_heads : 1;
-    spans_step step = spans_step_of(&args->batch, packed ? args->kv_heads : args->heads, per,
-                                    QUERIES<HD>);
+    spans_step step =
+        spans_step_of(&args->batch, packed ? args->kv_heads : args->heads, per, QUERIES<HD>);
     uint64_t window = args->batch.groups[args->kv.group].window;
     uint64_t seen = (window + QUERIES<HD>) / KEYS + 2;
     if (window && seen < step.tiles)
@@ -413,15 +434,15 @@ template <int HD, bool CAP, bool EIGHT, bool PACKED>
 static cudaError_t wgmma_launch_items(const struct attention_args *args, const prefill_spans &spans,
                                       uint32_t items, cudaStream_t stream)
 {
+    static_assert(sizeof(wgmma_shared<HD, EIGHT>) + 1024 <= 227 << 10, "of one block");
     static struct device_once once;
-    cudaError_t result =
-        device_allow(&once, wgmma_kernel<HD, CAP, EIGHT, PACKED>, device_props(), 2048);
+    cudaError_t result = device_allow(&once, wgmma_kernel<HD, CAP, EIGHT, PACKED>, device_props());
     if (result != cudaSuccess)
         return result;
     uint32_t processors = device_props()->processors;
     return launch(wgmma_kernel<HD, CAP, EIGHT, PACKED>,
                   dim3(items < processors ? items : processors), WGMMA_THREADS<HD>,
-                  sizeof(wgmma_shared<HD>) + 1024, stream, *args,
+                  sizeof(wgmma_shared<HD, EIGHT>) + 1024, stream, *args,
                   (uint32_t)__builtin_ctz(args->batch.block_tokens), spans);
 }
 

@@ -180,9 +180,10 @@ static const struct {
     enum format kv_format;
     double tolerance;
 } prompt_cases[] = {
-    {128, 0, DTYPE_BF16, FORMAT_BF16, 3e-2}, {128, 40, DTYPE_F16, FORMAT_F16, 4e-3},
-    {64, 0, DTYPE_F16, FORMAT_F16, 4e-3},    {64, 40, DTYPE_BF16, FORMAT_BF16, 3e-2},
-    {128, 0, DTYPE_F16, FORMAT_E4M3, 2e-2},  {64, 0, DTYPE_BF16, FORMAT_E4M3, 3e-2},
+    {128, 0, DTYPE_BF16, FORMAT_BF16, 3e-2},  {128, 40, DTYPE_F16, FORMAT_F16, 4e-3},
+    {64, 0, DTYPE_F16, FORMAT_F16, 4e-3},     {64, 40, DTYPE_BF16, FORMAT_BF16, 3e-2},
+    {128, 0, DTYPE_F16, FORMAT_E4M3, 2e-2},   {64, 0, DTYPE_BF16, FORMAT_E4M3, 3e-2},
+    {128, 40, DTYPE_BF16, FORMAT_E4M3, 3e-2}, {64, 40, DTYPE_F16, FORMAT_E4M3, 2e-2},
     {96, 0, DTYPE_BF16, FORMAT_BF16, 3e-2},
 };
 
@@ -239,6 +240,7 @@ static const struct attention_case long_cases[] = {
     {6, 2, 64, 16, 1300, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false, true},
     {7, 1, 128, 128, 0, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 1.5f, false, true},
     {14, 2, 64, 32, 1100, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false, false},
+    {8, 2, 128, 16, 1300, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false, true},
     {3, 3, 80, 32, 0, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false, false},
 };
 #define LONG_CASES (int)(sizeof long_cases / sizeof *long_cases)
@@ -386,6 +388,65 @@ START_TEST(what_is_infinite_is_no_number_for_those_who_read_it)
 }
 END_TEST
 
+/* ---- prompts of odd sizes, and a chunk behind them, in eight bits ---- */
+
+#define CHUNK_BEFORE 1200
+
+static const struct {
+    uint32_t head_dim, block_tokens, window;
+    enum dtype dtype;
+    double tolerance;
+} chunk_cases[] = {
+    {128, 16, 0, DTYPE_F16, 2e-2},
+    {128, 32, 700, DTYPE_BF16, 3e-2},
+    {64, 32, 0, DTYPE_BF16, 3e-2},
+    {64, 16, 700, DTYPE_F16, 2e-2},
+};
+
+/* One key in a last tile, less than a piece of one, all but a few; then few queries behind many. */
+START_TEST(chunks_in_eight_bits_end_anywhere)
+{
+    static const uint32_t prompts[3] = {129, 17, 250};
+    rig_begin();
+    struct scene scene = {.slots = 3,
+                          .length_max = 1300,
+                          .block_tokens = chunk_cases[_i].block_tokens,
+                          .window = chunk_cases[_i].window,
+                          .layers = 1,
+                          .kv_heads = 2,
+                          .head_dim = chunk_cases[_i].head_dim,
+                          .kv_format = FORMAT_E4M3};
+    scene_begin(&scene);
+    struct attention a = {.heads = 4,
+                          .kv_heads = 2,
+                          .head_dim = chunk_cases[_i].head_dim,
+                          .group = chunk_cases[_i].window ? 1 : 0,
+                          .dtype = chunk_cases[_i].dtype,
+                          .factor = 1,
+                          .kv_format = FORMAT_E4M3};
+    attention_begin(&a);
+    float *out = malloc((size_t)SCENE_TOKENS_MAX * a.heads * a.head_dim * sizeof *out);
+    for (uint32_t slot = 0; slot < 3; slot++)
+        scene_row(&scene, slot, 0, prompts[slot], 0);
+    scene_step(&scene);
+    attention_run(&a, &scene, out);
+    (void)check_rows(&a, &scene, out, scene.window, chunk_cases[_i].tolerance);
+    for (uint32_t at = prompts[0]; at < CHUNK_BEFORE; at += 357) {
+        scene.counts = (struct batch_counts){0};
+        scene_row(&scene, 0, at, 357, 0);
+        scene_step(&scene);
+        attention_write(&a, &scene);
+    }
+    scene.counts = (struct batch_counts){0};
+    scene_row(&scene, 0, CHUNK_BEFORE, 43, 0);
+    scene_step(&scene);
+    attention_run(&a, &scene, out);
+    (void)check_rows(&a, &scene, out, scene.window, chunk_cases[_i].tolerance);
+    free(out);
+    scene_end(&scene);
+}
+END_TEST
+
 static void *block_at(const struct batch_group *group, uint32_t block)
 {
     void *slab;
@@ -474,11 +535,16 @@ Suite *attention_suite(void)
     tcase_add_loop_test(tcase, attention_is_that_of_plain_doubles, 0, 3 * CASES);
     tcase_add_loop_test(tcase, prompts_are_more_than_processors, 0,
                         sizeof prompt_cases / sizeof *prompt_cases);
+    tcase_add_test(tcase, angles_are_those_of_the_token_s_own_position);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("eight");
+    tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, mistakes_are_seen, 1, ATTENTION_MISTAKES);
     tcase_add_loop_test(tcase, sizes_of_heads_do_not_matter, 0, 4);
     tcase_add_loop_test(tcase, what_is_infinite_is_no_number_for_those_who_read_it, 0, 8);
     tcase_add_loop_test(tcase, a_block_that_moves_takes_its_scales_with_it, 0, 2);
-    tcase_add_test(tcase, angles_are_those_of_the_token_s_own_position);
+    tcase_add_loop_test(tcase, chunks_in_eight_bits_end_anywhere, 0,
+                        sizeof chunk_cases / sizeof *chunk_cases);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("behind");
     tcase_set_timeout(tcase, 120);
