@@ -1,17 +1,18 @@
 #include "gpu/engine/warmup.h"
 
 #include "gpu/base/cuda_error.h"
-#include "gpu/kernels/attention/attention.h"
 #include "gpu/engine/engine.h"
+#include "gpu/kernels/attention/attention.h"
 #include "protocol/base/minimum.h"
 
 /* Bounds of a step. */
 struct shape {
     uint32_t tokens, rows;
+    uint32_t behind; /* positions before the chunk */
 };
 
-/* Rows of single tokens, and the rest a prompt's chunk. Beyond ATTENTION_SPLIT attention has something
- * to combine. */
+/* Rows of single tokens, and the rest a prompt's chunk. Beyond ATTENTION_SPLIT attention has
+ * something to combine, and so it has where a chunk's keys are shared out among blocks. */
 static struct batch batch_of(const struct rank *rank, struct shape shape)
 {
     const struct gpu_limits *limits = &rank->engine->facts.limits;
@@ -20,9 +21,10 @@ static struct batch batch_of(const struct rank *rank, struct shape shape)
     batch.rows_max = batch.samples_max = shape.rows;
     batch.scores_max = batch.embeds_max = batch.moves_max = 0;
     attention_bounds_clear(&batch);
-    attention_bounds_add(&batch, 0, shape.tokens - shape.rows + 1);
+    attention_bounds_add(&batch, shape.behind, shape.tokens - shape.rows + 1);
     batch.decode_len_max = shape.tokens == shape.rows;
-    batch.context_max = min_u32(ATTENTION_SPLIT + 1, limits->context_max);
+    if (batch.context_max <= ATTENTION_SPLIT)
+        batch.context_max = min_u32(ATTENTION_SPLIT + 1, limits->context_max);
     return batch;
 }
 
@@ -65,9 +67,9 @@ static int plan_write(struct rank *rank, struct error *error)
 
 int warmup_run(struct rank *rank, struct error *error)
 {
-    static const struct shape shapes[] = {{1, 1},   {32, 32}, {48, 1},  {64, 1},
-                                          {96, 1},  {128, 1}, {192, 1}, {256, 1},
-                                          {384, 1}, {512, 1}, {768, 1}, {1024, 1}};
+    static const struct shape shapes[] = {
+        {1, 1, 0},   {32, 32, 0}, {48, 1, 0},  {64, 1, 0},  {64, 1, 8000}, {96, 1, 0},  {128, 1, 0},
+        {192, 1, 0}, {256, 1, 0}, {384, 1, 0}, {512, 1, 0}, {768, 1, 0},   {1024, 1, 0}};
     const struct gpu_limits *limits = &rank->engine->facts.limits;
     struct gpu_kept *kept = rank->engine->kept;
     if (!op_list_computes(rank->program.list) || rank->engine->rank_count > 1 ||
@@ -75,7 +77,8 @@ int warmup_run(struct rank *rank, struct error *error)
         return 0;
     int status = plan_write(rank, error);
     for (uint32_t i = 0; !status && i < sizeof shapes / sizeof *shapes; i++) {
-        if (shapes[i].tokens > limits->tokens_max || shapes[i].rows > limits->rows_max)
+        if (shapes[i].tokens > limits->tokens_max || shapes[i].rows > limits->rows_max ||
+            shapes[i].behind + shapes[i].tokens > limits->context_max)
             continue;
         status = step_empty(rank, &rank->program, batch_of(rank, shapes[i]), error);
         if (!status && drafter_exists(&rank->drafter))
@@ -109,7 +112,7 @@ static int slabs_take(struct rank *rank, uint32_t slabs[GPU_GROUPS_MAX], uint32_
 
 int warm_least(struct rank *rank, struct error *error)
 {
-    const struct batch batch = batch_of(rank, (struct shape){1, 1});
+    const struct batch batch = batch_of(rank, (struct shape){1, 1, 0});
     const uint64_t bytes = program_scratch_bytes(&rank->program, &batch);
     uint32_t slabs[GPU_GROUPS_MAX], count;
     void *scratch = NULL;
