@@ -26,7 +26,7 @@
 #include "protocol/base/error.h"
 #include "protocol/base/sampler.h"
 
-#define GPU_ABI 15u
+#define GPU_ABI 16u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_STAGES_MAX 8                   /* of a pipeline */
@@ -346,6 +346,7 @@ struct gpu_results {
     uint64_t guesses_ns;
     uint64_t start_ns, end_ns; /* the device's clock in the step's first and last kernel */
     uint64_t in_ns, out_ns;    /* time of the copies, 0 unless profiling */
+    bool waited; /* for weights that were still coming: its times say nothing of its work */
 };
 
 /* ---- profile --------------------------------------------------------------------------------- */
@@ -434,10 +435,13 @@ struct gpu_api {
 
     /* rank, blocks. Streams, pools, weights. Ranks start at the same time, each in its own thread.
      * wake_fd: an eventfd of the caller, written after every step; it outlives the engine. Of one
-     * that failed a host function may write to it still: then it stays open for good. */
+     * that failed a host function may write to it still: then it stays open for good. Weights from
+     * `kept` may still be on their way, in the order in which a step takes them, when it returns:
+     * progress tells, steps wait for what they take, stop for all. Not on several ranks, nor with a
+     * draft model; weights from files are there. */
     int (*start)(struct gpu_engine *engine, uint32_t rank, int wake_fd, struct error *error);
 
-    /* any. Thousandths of the loading that are done. */
+    /* any. Thousandths of the loading that are done; 1000: all weights are there. */
     uint32_t (*progress)(const struct gpu_engine *engine);
 
     /* rank. Enqueues a step. At most `depth` steps may be unfinished. A later stage's rank waits

@@ -237,6 +237,10 @@ static void learn(struct sched *sched, const struct sched_step *step,
 {
     struct stats_worker *stats = sched->stats;
     stats->steps_total++;
+    if (results->waited) {
+        sched->device_end_ns = results->end_ns;
+        return;
+    }
     hist_add(&stats->step_time, now_us - step->submitted_us);
     if (results->in_ns > 0)
         hist_add(&stats->step_in, results->in_ns / 1000);

@@ -213,10 +213,14 @@ enum worker_state worker_state(const struct worker *worker)
 
 bool worker_healthy(const struct worker *worker, time_us now_us)
 {
+    uint64_t most = worker->options.step_timeout_us;
+    if (atomic_load_explicit(&worker->weights_come, memory_order_acquire) &&
+        most < WORKER_WEIGHTS_US)
+        most = WORKER_WEIGHTS_US;
     time_us since = atomic_load_explicit(&worker->busy_since_us, memory_order_relaxed);
     if (worker_state(worker) == WORKER_FAILED)
         return false;
-    return since == 0 || now_us < since || now_us - since <= worker->options.step_timeout_us;
+    return since == 0 || now_us < since || now_us - since <= most;
 }
 
 uint32_t worker_progress(const struct worker *worker)

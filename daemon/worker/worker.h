@@ -30,6 +30,7 @@
 #include "gpu/gpu.h"
 
 #define WORKER_FOREVER UINT64_MAX
+#define WORKER_WEIGHTS_US 120000000u /* for weights that come beside the first steps */
 
 struct worker;
 
@@ -99,7 +100,8 @@ void worker_destroy(struct worker *worker);
 /* Any thread. */
 enum worker_state worker_state(const struct worker *worker);
 /* Any thread. False when the device failed, or a step or its submission has been under way for
- * longer than step_timeout_us: then the watchdog is not fed. */
+ * longer than step_timeout_us, or than WORKER_WEIGHTS_US where weights are still coming, which it
+ * waits for: then the watchdog is not fed. */
 bool worker_healthy(const struct worker *worker, time_us now_us);
 /* Any thread. Thousandths of the loading that are done. */
 uint32_t worker_progress(const struct worker *worker);

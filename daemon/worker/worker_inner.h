@@ -50,6 +50,7 @@ struct worker {
 
     _Atomic time_us
         busy_since_us;    /* oldest step in flight, or the submission under way; 0 = none */
+    atomic_bool weights_come; /* a step in flight may wait for them; cleared behind busy_since_us */
     struct error failure; /* written before state becomes WORKER_FAILED */
 
     /* The worker's own. */

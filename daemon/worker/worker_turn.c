@@ -230,6 +230,17 @@ static void take_results(struct worker *worker, time_us now_us)
                           memory_order_relaxed);
 }
 
+/* What a step in flight takes itself begins where the last of the weights are there. */
+static void see_weights(struct worker *worker, time_us now_us)
+{
+    if (!atomic_load_explicit(&worker->weights_come, memory_order_relaxed) ||
+        worker_progress(worker) < 1000)
+        return;
+    if (atomic_load_explicit(&worker->busy_since_us, memory_order_relaxed))
+        atomic_store_explicit(&worker->busy_since_us, now_us, memory_order_relaxed);
+    atomic_store_explicit(&worker->weights_come, false, memory_order_release);
+}
+
 static void ask_if_late(struct worker *worker, time_us now_us)
 {
     if (worker->late_us == 0 || now_us < worker->late_us)
@@ -422,6 +433,8 @@ int worker_open(struct worker *worker)
         completion_control(worker->completions, COMPLETION_FAILED);
     } else {
         worker->opened = true;
+        atomic_store_explicit(&worker->weights_come, worker_progress(worker) < 1000,
+                              memory_order_relaxed);
         show_room(worker, 0);
         set_state(worker, WORKER_READY);
         completion_control(worker->completions, COMPLETION_READY);
@@ -434,6 +447,7 @@ bool worker_turn(struct worker *worker, time_us now_us)
 {
     unsigned commands = atomic_exchange_explicit(&worker->commands, 0, memory_order_acquire);
     take_mail(worker, now_us);
+    see_weights(worker, now_us);
     if (worker_state(worker) == WORKER_READY)
         take_results(worker, now_us);
     if (worker_state(worker) == WORKER_READY)

@@ -251,21 +251,27 @@ uint64_t streams_told_ns(const struct streams *lane, uint64_t step)
     return ticket->told_ns;
 }
 
-int streams_finish(struct streams *lane, struct error *error)
+static int synchronize(const struct streams *lane, struct error *error)
 {
     /* At start, when idle memory goes back, and at the end: never beside a step. One after the
      * other in the order in which work passes from stream to stream, so that the last wait ends it
      * all. */
-    cudaStream_t streams[] = {lane->copy_in,  lane->bulk_in,  lane->compute,
-                              lane->bulk_out, lane->copy_out, lane->notify};
+    cudaStream_t streams[] = {lane->copy_in, lane->compute, lane->bulk_out, lane->copy_out,
+                              lane->notify};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
         CUDA_TRY(cudaStreamSynchronize(streams[i]), error); /* never beside a step, as said */
     return 0;
+}
+
+int streams_finish(struct streams *lane, struct error *error)
+{
+    CUDA_TRY(cudaStreamSynchronize(lane->bulk_in), error); /* never beside a step, as said */
+    return synchronize(lane, error);
 }
 
 int streams_synchronize(struct streams *lane, struct error *error)
 {
     if (streams_completed(lane) != lane->notified || streams_sampled(lane) != lane->sampling)
         atomic_fetch_add_explicit(&lane->synchronizes, 1, memory_order_relaxed);
-    return streams_finish(lane, error);
+    return synchronize(lane, error);
 }

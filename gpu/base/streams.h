@@ -103,7 +103,8 @@ uint64_t streams_completed(const struct streams *lane);
 /* When the host function of a completed, profiled step ran. */
 uint64_t streams_told_ns(const struct streams *lane, uint64_t step);
 
-/* Waits for everything enqueued. Counted where a step is unfinished: that never happens. */
+/* Waits for all that steps and set-up have enqueued, and not for what is on bulk_in alone: weights
+ * may still be coming (arrival.h). Counted where a step is unfinished: that never happens. */
 int streams_synchronize(struct streams *lane, struct error *error);
-/* The same at the end, when a step may be that nobody waits for; counted never. */
+/* For that, too, at the end, when a step may be that nobody waits for; counted never. */
 int streams_finish(struct streams *lane, struct error *error);

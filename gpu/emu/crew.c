@@ -192,21 +192,31 @@ void crew_free(struct crew *crew)
     free(crew);
 }
 
+/* Which go first. */
+static bool goes_first(const struct CUstream_st *stream)
+{
+    return !device_chosen.lazy || stream->priority < 0 || !stream->created;
+}
+
 bool crew_step(struct crew *crew, uint64_t choice)
 {
-    uint64_t ready = 0;
+    uint64_t ready[2] = {0}; /* by goes_first() */
     for (int i = 0; i < CLASSES; i++) {
-        list_each(link, &crew->queue[i]) ready +=
-            !stream_head_hangs(container_of(link, struct CUstream_st, link));
+        list_each(link, &crew->queue[i])
+        {
+            const struct CUstream_st *stream = container_of(link, struct CUstream_st, link);
+            ready[goes_first(stream)] += !stream_head_hangs(stream);
+        }
     }
-    if (ready == 0)
+    const bool first = ready[true] > 0;
+    if (ready[first] == 0)
         return false;
-    choice %= ready;
+    choice %= ready[first];
     for (int i = 0; i < CLASSES; i++) {
         list_each(link, &crew->queue[i])
         {
             struct CUstream_st *stream = container_of(link, struct CUstream_st, link);
-            if (stream_head_hangs(stream) || choice-- > 0)
+            if (stream_head_hangs(stream) || goes_first(stream) != first || choice-- > 0)
                 continue;
             list_remove(link);
             atomic_fetch_sub_explicit(&crew->waiting, 1, memory_order_relaxed);

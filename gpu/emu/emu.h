@@ -23,6 +23,7 @@ struct emu_options {
     uint64_t memory_bytes; /* per device; 0 means what the machine has available, shared out */
     uint32_t team_threads; /* of a greatest-priority stream's kernels; 0 means one per CPU */
     uint64_t seed;         /* of the stepper */
+    bool lazy;             /* created streams of the least priority run only where nothing else can */
     bool poison;           /* device memory is filled with 0xff when allocated and when freed */
     bool strict;           /* a copy from or to pageable memory on a created stream aborts */
     bool faults_from_environment; /* read SLUICE_EMU_FAULT=call:nth:error[,...] */

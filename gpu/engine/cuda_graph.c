@@ -29,7 +29,8 @@ bool cuda_graph_fits(const struct rank *rank, const struct cuda_graphs *graphs,
                      const struct gpu_plan *plan, const struct launch *launch,
                      struct cuda_graph_key *ret)
 {
-    if (graphs->off || !plan->row_count || plan->move_count || plan->token_count != plan->row_count)
+    if (graphs->off || arrival_on(&rank->arrival) || !plan->row_count || plan->move_count ||
+        plan->token_count != plan->row_count)
         return false;
     uint32_t end = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {

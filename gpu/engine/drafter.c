@@ -19,6 +19,7 @@ int drafter_load(struct rank *rank, struct error *error)
     *program = rank->program;
     program->list = &facts->draft.source.list;
     program->weights = &drafter->weights;
+    program->arrival = NULL;
     program->adapters = NULL;
     program->drafts = true;
     memcpy(program->kv_first, facts->draft.kv_first, sizeof program->kv_first);

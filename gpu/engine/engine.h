@@ -60,6 +60,7 @@ struct rank {
     struct ring ring;
     struct state state;
     struct weights weights;
+    struct arrival arrival; /* of those, where steps may begin before they are there */
     struct adapter_weights adapters;
     struct program program;
     struct slabs slabs[GPU_GROUPS_MAX];
@@ -89,7 +90,7 @@ struct gpu_engine {
     pthread_mutex_t loading;  /* held while an adapter is read, and a chunk of weights copied */
     bool stopping;            /* under that: neither is done any more */
     atomic_bool failed;       /* some rank is dead: nobody waits for its device any more */
-    _Atomic uint32_t progress; /* thousandths of the loading */
+    _Atomic uint32_t progress; /* thousandths of the loading, of weights that come beside steps too */
     void (*log)(enum gpu_log_level level, const char *line);
 };
 
@@ -134,7 +135,8 @@ int engine_keep(struct gpu_engine *engine, struct error *error);
 /* Where a draft model's weights are kept; a rank's are in the part of its number. */
 uint32_t keep_draft_part(const struct gpu_engine *engine);
 /* Enqueues the copy of what is kept of these weights of the rank's. *ret_there: that is all of
- * them; else they are to be loaded. */
+ * them, and compute waits for them here or, by rank->arrival, where a step takes them; else they
+ * are to be loaded. */
 int rank_weights_return(struct rank *rank, uint32_t part, const struct weights *weights,
                         bool *ret_there, struct error *error);
 

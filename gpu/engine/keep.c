@@ -84,16 +84,49 @@ int engine_keep(struct gpu_engine *engine, struct error *error)
 /* ---- and back ----------------------------------------------------------------------------------
  */
 
-/* What follows on compute comes behind all copies. */
+/* Steps may begin before all is there. Not on several ranks, of which each would wait for the
+ * others, nor with a draft model, whose small steps go first. */
+static bool come_beside_steps(const struct gpu_engine *engine)
+{
+    return engine->rank_count == 1 && !engine->facts.draft.there;
+}
+
+static void all_came(void *progress)
+{
+    atomic_store_explicit((_Atomic uint32_t *)progress, 1000, memory_order_release);
+}
+
+/* What follows on compute, and with it the start, comes behind all copies. */
 static int compute_follows(const struct rank *rank, struct error *error)
 {
-    cudaEvent_t event = NULL;
-    CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), error);
-    cudaError_t failed = cudaEventRecord(event, rank->lane.bulk_in);
-    if (failed == cudaSuccess)
-        failed = cudaStreamWaitEvent(rank->lane.compute, event, 0);
-    (void)cudaEventDestroy(event);
-    return failed == cudaSuccess ? 0 : cuda_fail(failed, "cudaStreamWaitEvent", error);
+    struct arrival all = {.count = 0};
+    int status = arrival_mark(&all, 1, rank->lane.bulk_in, error);
+    if (!status)
+        status = arrival_await(&all, 1, rank->lane.compute, error);
+    arrival_close(&all);
+    return status;
+}
+
+static int part_send(struct rank *rank, uint32_t part, const struct weights *weights,
+                     struct error *error)
+{
+    struct gpu_kept *kept = rank->engine->kept;
+    const bool beside = come_beside_steps(rank->engine);
+    const uint32_t count = kept->parts[part].count, each = 1 + (count - 1) / ARRIVAL_EVENTS;
+    int status = 0;
+    for (uint32_t i = 0; !status && i < count; i++) {
+        const bool last = i + 1 == count;
+        const uint64_t end = last ? weights->bytes : (i + 1) * kept->chunk_bytes;
+        status = kept_weights_send(kept, part, i, weights->memory, rank->lane.bulk_in, error);
+        if (!status && beside && (last || (i + 1) % each == 0))
+            status = arrival_mark(&rank->arrival, end, rank->lane.bulk_in, error);
+    }
+    if (status)
+        return status;
+    if (!beside)
+        return compute_follows(rank, error);
+    CUDA_TRY(cudaLaunchHostFunc(rank->lane.bulk_in, all_came, &rank->engine->progress), error);
+    return 0;
 }
 
 uint32_t keep_draft_part(const struct gpu_engine *engine)
@@ -111,13 +144,13 @@ int rank_weights_return(struct rank *rank, uint32_t part, const struct weights *
     *ret_there = false;
     if (!kept_weights_has(kept, part, weights->bytes))
         return 0;
-    int sent = kept_weights_send(kept, part, weights->memory, rank->lane.bulk_in, &why);
-    if (sent == 0) {
-        *ret_there = true;
-        return compute_follows(rank, error);
-    }
+    int sent = part_send(rank, part, weights, &why);
+    *ret_there = sent == 0;
+    if (sent == 0)
+        return 0;
     /* Waits, at the start alone: what is loaded instead comes by other streams, too, and would be
      * written over by what was enqueued before one was refused. */
+    arrival_close(&rank->arrival);
     CUDA_TRY(cudaStreamSynchronize(rank->lane.bulk_in), error);
     if (sent != -ERR_NO_MEMORY)
         *error = why;

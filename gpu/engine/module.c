@@ -236,7 +236,7 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
 static int module_start(struct gpu_engine *engine, uint32_t rank, int wake_fd, struct error *error)
 {
     int status = rank_start(rank_of(engine, rank), wake_fd, error);
-    if (!status && rank == 0)
+    if (!status && rank == 0 && !arrival_on(&engine->rank.arrival))
         atomic_store_explicit(&engine->progress, 1000, memory_order_relaxed);
     return status;
 }
@@ -328,6 +328,7 @@ static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_
         .end_ns = head->end_ns,
         .in_ns = profile_in_ns(&rank->lane.profile, step),
         .out_ns = profile_out_ns(&rank->lane.profile, step),
+        .waited = place->waited,
     };
     guesses_read(layout, base, ret);
 }

@@ -46,6 +46,7 @@ static int part_make(struct rank *rank, struct error *error)
     *program = (struct program){
         .list = &facts->source.list,
         .weights = &rank->weights,
+        .arrival = &rank->arrival,
         .adapters = facts->adapters.places ? &rank->adapters : NULL,
         .comm = rank->engine->comms[rank->stage] ? &rank->comm : NULL,
         .dtype = facts->dtype,
@@ -233,9 +234,10 @@ static int rank_close(struct rank *rank, struct error *error)
     program_close(&rank->program);
     weights_close(&rank->weights);
     adapter_weights_close(&rank->adapters);
-    if (!rank->dead) /* the frees are in the compute stream */
-        next = streams_synchronize(&rank->lane, status ? NULL : error);
+    if (!rank->dead) /* the frees are in the compute stream; copies of weights may be under way */
+        next = streams_finish(&rank->lane, status ? NULL : error);
     status = first_failure(status, next);
+    arrival_close(&rank->arrival);
     comm_close(&rank->comm);
     pipeline_link_close(&rank->link);
     next = mem_close(&rank->mem, status ? NULL : error);

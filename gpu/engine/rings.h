@@ -15,6 +15,7 @@
 
 struct ring_place {
     uint64_t step;               /* 0: unused */
+    bool waited;                 /* as in gpu_results */
     struct result_layout layout; /* of that step */
     void *plan_pinned, *plan;    /* plan: device */
     void *result_pinned, *result;

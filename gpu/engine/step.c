@@ -334,6 +334,7 @@ static size_t step_write(struct step *step)
                       step_wants(step));
     place->layout = step->layout;
     place->step = step->plan->step;
+    place->waited = arrival_on(&rank->arrival);
     char *result = place->result;
     step->launch.scores = (struct gpu_score *)(result + place->layout.scores);
     step->launch.score_tops =

@@ -139,19 +139,17 @@ static int pin(struct gpu_kept *kept, struct kept_chunk *chunk, uint64_t bytes, 
     return 0;
 }
 
-int kept_weights_send(struct gpu_kept *kept, uint32_t number, void *weights, cudaStream_t stream,
-                      struct error *error)
+int kept_weights_send(struct gpu_kept *kept, uint32_t number, uint32_t chunk, void *weights,
+                      cudaStream_t stream, struct error *error)
 {
     const struct kept_part *part = &kept->parts[number];
-    for (uint32_t i = 0; i < part->count; i++) {
-        uint64_t bytes = chunk_size(kept, part, i);
-        int status = pin(kept, &part->chunks[i], bytes, error);
-        if (status)
-            return status;
-        CUDA_TRY(cudaMemcpyAsync((char *)weights + i * kept->chunk_bytes, part->chunks[i].base,
-                                 bytes, cudaMemcpyHostToDevice, stream),
-                 error);
-    }
+    uint64_t bytes = chunk_size(kept, part, chunk);
+    int status = pin(kept, &part->chunks[chunk], bytes, error);
+    if (status)
+        return status;
+    CUDA_TRY(cudaMemcpyAsync((char *)weights + chunk * kept->chunk_bytes, part->chunks[chunk].base,
+                             bytes, cudaMemcpyHostToDevice, stream),
+             error);
     return 0;
 }
 

@@ -60,10 +60,10 @@ void kept_weights_drop(struct gpu_kept *kept);
 
 /* Whether a part's weights of so many bytes are there. */
 bool kept_weights_has(const struct gpu_kept *kept, uint32_t number, uint64_t bytes);
-/* Enqueues their copy to the device. ERR_NO_MEMORY: pages were not registered again; copies may be
- * under way all the same, and what comes behind them on the stream may overwrite them. */
-int kept_weights_send(struct gpu_kept *kept, uint32_t number, void *weights, cudaStream_t stream,
-                      struct error *error);
+/* Enqueues a chunk's copy to its place in the device's weights. ERR_NO_MEMORY: its pages were not
+ * registered again. */
+int kept_weights_send(struct gpu_kept *kept, uint32_t number, uint32_t chunk, void *weights,
+                      cudaStream_t stream, struct error *error);
 /* Copies from and to it have ended, and the devices are given back next. */
 void kept_weights_unpin(struct gpu_kept *kept);
 void kept_weights_memory(const struct gpu_kept *kept, uint64_t *ret_pinned, uint64_t *ret_mapped);

@@ -168,6 +168,34 @@ static bool is_frame(const struct fused *fused)
     return is_begin(fused) || fused->how->kinds[fused->how->count - 1] == OP_END;
 }
 
+/* Bytes of the weights' memory up to the last that it takes. */
+static uint64_t weights_end(const struct weights *weights, const struct fused *fused)
+{
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < fused->how->count; i++) {
+        const struct op *op = fused->ops[i];
+        const weight_id taken[] = {op->weight, op->bias};
+        if (op->kind == OP_ANGLES && weights->tables > end)
+            end = weights->tables;
+        for (int j = 0; j < 2; j++) {
+            if (taken[j] != LIST_NONE && weights->ends[taken[j]] > end)
+                end = weights->ends[taken[j]];
+        }
+    }
+    return end;
+}
+
+/* Behind what it takes of weights that are still coming. */
+static int launch(struct walk *walk, const struct fused *fused, struct error *error)
+{
+    const struct program *program = walk->program;
+    int status = 0;
+    if (program->arrival && arrival_on(program->arrival))
+        status = arrival_await(program->arrival, weights_end(program->weights, fused),
+                               program->stream, error);
+    return status ? status : fused->how->run(walk, fused->ops, error);
+}
+
 /* Ops over scored rows, `count` of them, for a chunk of rows at a time. */
 static int scored_run(struct walk *walk, const struct fused *fused, uint32_t count,
                       struct error *error)
@@ -179,7 +207,7 @@ static int scored_run(struct walk *walk, const struct fused *fused, uint32_t cou
         walk->rows.first = first;
         walk->rows.max = chunk < most - first ? chunk : most - first;
         for (uint32_t i = 0; !status && i < count; i++)
-            status = fused[i].how->run(walk, fused[i].ops, error);
+            status = launch(walk, &fused[i], error);
     }
     return status;
 }
@@ -189,7 +217,7 @@ static int fused_run(struct walk *walk, const struct fused *fused, struct error 
     walk->rows = walk_rows(walk, fused->ops[0]->rows);
     if ((!walk->rows.max && !is_frame(fused)) || (walk->launch->follows && is_begin(fused)))
         return 0;
-    return fused->how->run(walk, fused->ops, error);
+    return launch(walk, fused, error);
 }
 
 static uint32_t scored_count(const struct fused_list *list, uint32_t first)

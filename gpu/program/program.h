@@ -20,6 +20,7 @@
 #include "gpu/program/draft.h"
 #include "gpu/program/fuse.h"
 #include "gpu/weights/adapter_weights.h"
+#include "gpu/weights/arrival.h"
 #include "gpu/weights/weights.h"
 
 #define PROGRAM_SCALED_MAX 16
@@ -38,6 +39,7 @@ struct program {
     struct op *ops; /* of this rank; owned */
     uint32_t op_count;
     const struct weights *weights;
+    struct arrival *arrival; /* of the weights; NULL: they are all there */
     const struct adapter_weights *adapters; /* NULL: none */
     struct comm *comm;                      /* NULL: the rank is alone */
     enum dtype dtype;                       /* of activations */

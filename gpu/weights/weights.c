@@ -243,10 +243,12 @@ static struct weight weight_cut(struct arena *cutter, const struct weights_sourc
     return weight;
 }
 
+/* First: the first ops take them. */
 static void ropes_cut(struct weights *weights, struct arena *cutter, const struct op_list *list)
 {
     for (uint32_t i = 0; i < list->rope_count; i++)
         weights->inverse_frequency[i] = cut(cutter, list->ropes[i].pairs * sizeof(float));
+    weights->tables = cutter->at;
 }
 
 /* The bytes; with a base and an array, the addresses as well. */
@@ -256,19 +258,15 @@ static uint64_t weights_cut(struct weights *weights, char *base,
 {
     const struct op_list *list = source->list;
     struct arena cutter = {.base = base};
-    bool ropes = false; /* tables stand behind the layers */
     weights->vector = source->dtype;
+    ropes_cut(weights, &cutter, list);
     for (uint32_t i = 0; i < count; i++) {
-        const struct list_weight *like = &list->weights[order[i]];
-        if (!ropes && like->layer == LAYER_LAST)
-            ropes_cut(weights, &cutter, list);
-        ropes = ropes || like->layer == LAYER_LAST;
-        struct weight weight = weight_cut(&cutter, source, like);
+        struct weight weight = weight_cut(&cutter, source, &list->weights[order[i]]);
         if (weights->at)
             weights->at[order[i]] = weight;
+        if (weights->ends)
+            weights->ends[order[i]] = cutter.at;
     }
-    if (!ropes)
-        ropes_cut(weights, &cutter, list);
     struct share head = share_of(source, list->vocab, SPLIT_VOCABULARY);
     weights->vocabulary_first = head.first;
     weights->vocabulary_rows = head.count;
@@ -323,7 +321,8 @@ int weights_open(struct weights *weights, struct mem *mem, const struct weights_
         return 0;
     weight_id *order = order_make(source, &count);
     weights->at = calloc(source->list->weight_count, sizeof *weights->at);
-    int status = order && weights->at
+    weights->ends = calloc(source->list->weight_count, sizeof *weights->ends);
+    int status = order && weights->at && weights->ends
                      ? memory_take(weights, mem, source, order, count, error)
                      : error_set(error, ERR_NO_MEMORY, "no memory for a list of %u weights",
                                  source->list->weight_count);
@@ -355,7 +354,9 @@ int weights_place(struct weights *weights, const struct weights_source *source, 
 void weights_close(struct weights *weights)
 {
     free(weights->at);
+    free(weights->ends);
     weights->at = NULL;
+    weights->ends = NULL;
 }
 
 /* ---- parts ---- */

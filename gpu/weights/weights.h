@@ -21,6 +21,8 @@
 
 struct weights {
     struct weight *at;         /* by weight_id; without data: not this rank's. A vector has k 1 */
+    uint64_t *ends; /* by weight_id: bytes of `memory` up to its end; NULL: memory of the caller's */
+    uint64_t tables; /* and up to that of the tables of angles, which stand first */
     uint32_t vocabulary_first; /* token of the first row of the head that is this rank's */
     uint32_t vocabulary_rows;  /* and how many */
     const float *inverse_frequency[LIST_ROPES_MAX];

@@ -1,7 +1,8 @@
 """Rows of gpu.py: several models on one GPU, of which some sleep.
 
 `sleep` has two 8B models of which one fits beside its KV: the first token of a request to the one that sleeps, with its
-weights in host memory, and both asked all the time. `asleep` and `released` are what the GPU holds when all sleep, and
+weights in host memory, also of a long prompt, whose first layers compute while the last weights come, and both asked all the
+time. `asleep` and `released` are what the GPU holds when all sleep, and
 how long the first token takes then. `zipf` has eight 1B models decode at once, rows by Zipf's law, against what their
 step times at those rows allow when each has the GPU to itself.
 """
@@ -16,6 +17,7 @@ from gpu_share import running, until
 EIGHT, ONE = "synthetic:llama-3.1-8b", "synthetic:llama-3.2-1b"
 ONE_FITS = ("--gpu-memory-max", "28GiB", "--sleep-after", "600s", "--model-stay", "1s", "--model", f"b={EIGHT}")
 TURNS, FIRST_S, RELEASED_S = 8, 0.6, 3
+LONG = 4096  # tokens of a prompt
 ROUNDS, EACH = 6, 16  # of the load on both
 HELD_MIB = 600
 ROWS_OF = (24, 12, 8, 6, 5, 4, 3, 2)  # 64 rows, by 1 / rank
@@ -73,10 +75,11 @@ def state(daemon, model):
     return re.search(r"^state\s+(.*)$", text, re.MULTILINE).group(1)
 
 
-def first_s(daemon, model):
-    """Of one request of one token, with the client's own start."""
+def first_s(daemon, model, tokens=4, number=0):
+    """Of one request of one token, with the client's own start; those of each number begin in their own way."""
+    ids = ",".join(str(1 + (i if i else number)) for i in range(tokens))
     begin = time.monotonic()
-    subprocess.run(daemon.command("generate", "--model", model, "--tokens", "1,2,3,4", "--max-tokens", "1"), check=True,
+    subprocess.run(daemon.command("generate", "--model", model, "--tokens", ids, "--max-tokens", "1"), check=True,
                    capture_output=True, timeout=120)
     return time.monotonic() - begin
 
@@ -101,24 +104,36 @@ def asked_by_turns(daemon, prompts):
     return good
 
 
+def by_turns(daemon, tokens):
+    """First tokens of requests to the one of two that sleeps, and behind each those of the same length once it is awake; of
+    both the times, sorted."""
+    woken, awake = [], []
+    for turn in range(TURNS):
+        model = "ab"[turn % 2]
+        if state(daemon, model) != "asleep":
+            raise RuntimeError(f"{model} is awake beside the other")
+        woken.append(first_s(daemon, model, tokens, 2 * turn))
+        awake.append(first_s(daemon, model, tokens, 2 * turn + 1))
+        time.sleep(1.2)  # model-stay
+    return sorted(woken), sorted(awake)
+
+
 def sleep(start, row, prompts):
     with running(start, *ONE_FITS) as daemon:
         all_kept(daemon)
-        times = []
-        for turn in range(TURNS):
-            model = "ab"[turn % 2]
-            if state(daemon, model) != "asleep":
-                raise RuntimeError(f"{model} is awake beside the other")
-            times.append(first_s(daemon, model))
-            time.sleep(1.2)  # model-stay
+        times, awake = by_turns(daemon, 4)
+        long_times, long_awake = by_turns(daemon, LONG)
         before = figures(daemon, "wakes_total")
         begin = time.monotonic()
         good = asked_by_turns(daemon, prompts)
         took = time.monotonic() - begin
         wakes = sum(figures(daemon, "wakes_total").values()) - sum(before.values())
-    times.sort()
+    half = TURNS // 2
     row("two 8B of which one fits: first token of a request to the one that sleeps, from host memory",
-        f"{times[len(times) // 2]:.3f} s, at most {times[-1]:.3f} ({len(times)} times)", f"{FIRST_S} s", times[-1] <= FIRST_S)
+        f"{times[half]:.3f} s, at most {times[-1]:.3f} ({len(times)} times)", f"{FIRST_S} s", times[-1] <= FIRST_S)
+    more, alone = (1000 * (long_[half] - short[half]) for long_, short in ((long_times, times), (long_awake, awake)))
+    row(f"and of a prompt of {LONG:,} tokens: what it takes more than a short one, at waking and when the model is awake",
+        f"{long_times[half]:.3f} s; {more:.0f} and {alone:.0f} ms", "less at waking", more < alone)
     row("and both asked at once, again and again", f"{good} of {2 * ROUNDS * EACH} answered, {wakes} wakes, {took:.1f} s",
         "all", good == 2 * ROUNDS * EACH)
 

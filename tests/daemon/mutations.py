@@ -17,7 +17,7 @@ import typing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REPLICA, SERVER, HTTP = "daemon/test_replica", "daemon/test_server", "http/test_http"
-GROUP, STOP = "daemon/test_group", ("gpu/test_gpu", "stop")
+GROUP, STOP, WAKE = "daemon/test_group", ("gpu/test_gpu", "stop"), ("gpu/test_gpu_model", "wake")
 CACHE, TIER = (REPLICA, "sched, prefix cache"), (REPLICA, "sched, host tier")
 TIMING, NAMES = (HTTP, "timing"), (SERVER, "prefix cache")
 SLEEP = ("sim/test_sim", "--model tests/model/data/llama-default-bf16 --beside "
@@ -139,8 +139,25 @@ MUTATIONS = [
     Mutation("who starved beside another is tried before its turn", "daemon/request/model_sleep.c",
              [("    if (!sleep->beside)\n        return false;\n", "    if (server)\n        return false;\n")], [(SERVER, "sleep")]),
     Mutation("weights that were kept are not copied back", "gpu/engine/keep.c",
-             [("    int sent = kept_weights_send(kept, part, weights->memory, rank->lane.bulk_in, &why);\n",
-               "    int sent = 0;\n    (void)why;\n")], [SLEEP]),
+             [("    int sent = part_send(rank, part, weights, &why);\n",
+               "    int sent = 0;\n    (void)why;\n    (void)part_send;\n")], [SLEEP]),
+    Mutation("a step does not wait for weights that come", "gpu/program/program.c",
+             [("        status = arrival_await(program->arrival, weights_end(program->weights, fused),\n"
+               "                               program->stream, error);\n", "        (void)weights_end;\n")], [WAKE]),
+    Mutation("a step waits for an op's weight, and not for its bias", "gpu/program/program.c",
+             [("{op->weight, op->bias};", "{op->weight, LIST_NONE};")], [WAKE]),
+    Mutation("a launch waits for the weights of its first op", "gpu/program/program.c",
+             [("    for (uint32_t i = 0; i < fused->how->count; i++) {\n        const struct op *op",
+               "    for (uint32_t i = 0; i < 1; i++) {\n        const struct op *op")], [WAKE]),
+    Mutation("a graph is captured while weights come", "gpu/engine/cuda_graph.c",
+             [("arrival_on(&rank->arrival) || ", "")], [WAKE]),
+    Mutation("what a step waited for weights is learned as its cost", "daemon/sched/sched_results.c",
+             [("    if (results->waited) {", "    if (false) {")], [(REPLICA, "limit")]),
+    Mutation("a step that waits for weights counts as stuck", "daemon/worker/worker.c",
+             [("        most = WORKER_WEIGHTS_US;\n", "        most += 0;\n")], [(REPLICA, "worker")]),
+    Mutation("a step's own time begins before its weights are there", "daemon/worker/worker_turn.c",
+             [("    if (atomic_load_explicit(&worker->busy_since_us, memory_order_relaxed))\n        atomic", "    if (false)\n        atomic")],
+             [(REPLICA, "worker")]),
     Mutation("weights that were kept half are taken for whole", "gpu/engine/keep.c",
              [("    if (status)\n        kept_weights_drop(kept);\n    else\n        kept->whole = true;\n",
                "    kept->whole = true;\n")], [SLEEP]),

@@ -30,5 +30,6 @@ Suite *start_suite(void);
 Suite *stop_suite(void);
 Suite *synthetic_format_suite(void); /* synthetic_test.c */
 Suite *wait_suite(void);
+Suite *wake_suite(void);
 Suite *whole_suite(void);
 Suite *waits_suite(void); /* several_test.c; of a GPU alone */

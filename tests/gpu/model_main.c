@@ -18,6 +18,7 @@ int main(void)
     srunner_add_suite(runner, eagle_suite());
     srunner_add_suite(runner, eagle_refused_suite());
     srunner_add_suite(runner, keep_suite());
+    srunner_add_suite(runner, wake_suite());
     srunner_add_suite(runner, mutation_suite());
     srunner_add_suite(runner, bits_suite());
     srunner_add_suite(runner, invariant_suite());

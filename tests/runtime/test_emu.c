@@ -371,6 +371,26 @@ START_TEST(the_stepper_repeats_an_order_by_its_seed)
 }
 END_TEST
 
+START_TEST(a_lazy_stepper_leaves_streams_of_the_least_priority_for_the_end)
+{
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct order order = {0};
+        struct mark least = {&order, 'a'}, greatest = {&order, 'b'}, own = {&order, 'c'};
+        setup((struct emu_options){.engine = EMU_STEPPER, .seed = seed, .lazy = true});
+        cudaStream_t stream[2] = {stream_new(0), stream_new(-1)};
+        for (int j = 0; j < 3; j++) {
+            OK(cudaLaunchHostFunc(stream[0], put_down, &least));
+            OK(cudaLaunchHostFunc(stream[1], put_down, &greatest));
+            OK(cudaLaunchHostFunc(cudaStreamPerThread, put_down, &own));
+        }
+        while (emu_step())
+            continue;
+        ck_assert_uint_eq(order.count, 9);
+        ck_assert_str_eq(strchr(order.name, 'a'), "aaa");
+    }
+}
+END_TEST
+
 START_TEST(a_wait_that_could_never_end_aborts_when_stepped)
 {
     setup((struct emu_options){.engine = EMU_STEPPER});
@@ -553,6 +573,7 @@ int main(void)
     tcase_add_test(tcase, memory_that_others_hold_is_not_given_and_not_shown);
     tcase_add_test(tcase, trimmed_memory_goes_back_to_the_system);
     tcase_add_test(tcase, the_stepper_repeats_an_order_by_its_seed);
+    tcase_add_test(tcase, a_lazy_stepper_leaves_streams_of_the_least_priority_for_the_end);
     tcase_add_test_raise_signal(tcase, a_wait_that_could_never_end_aborts_when_stepped, SIGABRT);
     tcase_add_test(tcase, streams_of_two_devices_are_ordered_by_events);
     tcase_add_test(tcase, the_current_device_is_the_threads_own);

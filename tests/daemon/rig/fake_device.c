@@ -43,7 +43,7 @@ static int fake_start(struct gpu_engine *engine, uint32_t rank, int wake_fd, str
 
 static uint32_t fake_progress(const struct gpu_engine *engine)
 {
-    return engine->wake_fd >= 0 ? 1000 : 0;
+    return engine->wake_fd < 0 ? 0 : engine->knobs.weights_come ? 500 : 1000;
 }
 
 static int fake_submit(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
@@ -95,7 +95,8 @@ static void fake_results(struct gpu_engine *engine, uint64_t number, struct gpu_
                                 .embeddings = step->rows,
                                 .guesses_ns = step->guesses_ns,
                                 .start_ns = step->start_ns,
-                                .end_ns = step->end_ns};
+                                .end_ns = step->end_ns,
+                                .waited = engine->knobs.weights_come};
     for (uint32_t j = 0; j < GPU_DRAFTS_MAX; j++)
         ret->guesses[j] = step->guesses[j];
 }

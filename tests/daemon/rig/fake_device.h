@@ -46,6 +46,7 @@ struct fake_knobs {
     uint64_t step_ns;         /* per token, and 10 times that per step */
     uint32_t guess_wrong_every; /* one in so many of the draft model's guesses is; 0 = none */
     bool at_once;             /* steps run within submit */
+    bool weights_come;        /* it has started, and its weights are not there: steps wait for them */
     uint32_t overflow_from;   /* positions from here on give no finite number; 0 = none */
 };
 

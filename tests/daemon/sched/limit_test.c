@@ -295,6 +295,25 @@ START_TEST(an_idle_device_is_never_made_to_wait)
 }
 END_TEST
 
+START_TEST(what_a_step_waited_for_weights_is_not_learned)
+{
+    (void)open_rig(1024, 512);
+    const struct cost before = rig.sched.cost;
+    const uint64_t counted = rig.stats.step_compute.count;
+    fake_knobs(rig.engine)->step_ns = 1000000;
+    fake_knobs(rig.engine)->weights_come = true;
+    rig_submit(&rig);
+    rig_complete(&rig);
+    ck_assert_mem_eq(&rig.sched.cost, &before, sizeof before);
+    ck_assert_uint_eq(rig.stats.step_compute.count, counted);
+    fake_knobs(rig.engine)->weights_come = false;
+    rig_submit(&rig);
+    rig_complete(&rig);
+    ck_assert_uint_gt(rig.sched.cost.samples, before.samples);
+    close_rig();
+}
+END_TEST
+
 Suite *limit_suite(void)
 {
     Suite *suite = suite_create("limit");
@@ -316,6 +335,7 @@ Suite *limit_suite(void)
     tcase_add_test(tcase, a_step_that_only_decodes_is_planned_shortly_before_it_begins);
     tcase_add_test(tcase, a_prompt_that_comes_until_then_is_in_it);
     tcase_add_test(tcase, an_idle_device_is_never_made_to_wait);
+    tcase_add_test(tcase, what_a_step_waited_for_weights_is_not_learned);
     suite_add_tcase(suite, tcase);
     return suite;
 }

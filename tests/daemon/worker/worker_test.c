@@ -290,6 +290,30 @@ START_TEST(a_step_that_never_ends_is_asked_about_and_then_counts_as_stuck)
 }
 END_TEST
 
+/* Of a model that wakes: its own time begins when the last of its weights are there. */
+START_TEST(a_step_that_waits_for_weights_is_no_step_that_is_stuck)
+{
+    open_worker(false);
+    fake_knobs(engine)->weights_come = true;
+    worker_open(worker);
+    send(10, 5);
+    turn();
+    ck_assert(worker_healthy(worker, now_us + WORKER_WEIGHTS_US));
+    ck_assert(!worker_healthy(worker, now_us + WORKER_WEIGHTS_US + 1));
+    now_us += WORKER_WEIGHTS_US;
+    turn();
+    ck_assert(worker_healthy(worker, now_us));
+    fake_knobs(engine)->weights_come = false;
+    ck_assert(worker_healthy(worker, now_us));
+    turn();
+    ck_assert(worker_healthy(worker, now_us + 1000000));
+    ck_assert(!worker_healthy(worker, now_us + 1000001));
+    run_until_ended();
+    ck_assert(worker_healthy(worker, now_us + 10000000));
+    close_worker();
+}
+END_TEST
+
 /* A worker whose cached blocks are being copied to host memory, and nothing else goes on. */
 static void open_copying(void)
 {
@@ -500,6 +524,7 @@ Suite *worker_suite(void)
     tcase_add_test(turns, the_room_counts_what_is_on_its_way);
     tcase_add_loop_test(turns, a_failed_submission_ends_everything_with_a_retryable_error, 0, 6);
     tcase_add_test(turns, a_step_that_never_ends_is_asked_about_and_then_counts_as_stuck);
+    tcase_add_test(turns, a_step_that_waits_for_weights_is_no_step_that_is_stuck);
     tcase_add_test(turns, a_copy_that_never_ends_counts_as_stuck);
     tcase_add_test(turns, what_is_idle_goes_to_host_memory_and_then_the_worker_waits_for_ever);
     tcase_add_test(turns, a_model_that_does_not_load_is_told);

@@ -155,8 +155,17 @@ static void same(uint64_t seed)
 /* ---- bits --------------------------------------------------------------------------------------
  */
 
+/* Those that come beside steps, too. */
+static void all_are_there(void)
+{
+    for (uint32_t i = 0; i < talk.ranks; i++)
+        ck_assert_int_eq(cudaStreamSynchronize(engine_rank(talk.engine, i)->lane.bulk_in), 0);
+    ck_assert_uint_eq(gpu_module.progress(talk.engine), 1000);
+}
+
 static void *fetch_weights(void)
 {
+    all_are_there();
     char *all = malloc(all_bytes());
     uint64_t at = 0;
     for (uint32_t i = 0; i < parts(); i++) {
@@ -212,6 +221,7 @@ START_TEST(they_come_from_host_memory_and_from_no_file)
         ((char *)part->chunks[0].base)[0] ^= 1;
     }
     wake();
+    all_are_there();
     for (uint32_t r = 0; r < count; r++) {
         const struct kept_part *part = &kept->parts[r];
         const struct weights *weights = weights_of(r);
