@@ -49,8 +49,9 @@ static bool is_site(const struct adapters *adapters, const struct op_list *list,
 
 /* ---- the model's list ---- */
 
-/* A x of all parts, of the greatest rank, and the list of a step's rows behind all of it. */
-static int value_add(struct op_list *list, uint32_t width, value_id *ret, struct error *error)
+/* A x of all parts, of the greatest rank; behind all of it the list of a step's rows, and then what
+ * kernels sum apart. */
+static int value_add(struct op_list *list, uint32_t rank_max, value_id *ret, struct error *error)
 {
     struct list_value *values = NULL;
     if (list->value_count < LIST_VALUES_MAX)
@@ -59,8 +60,12 @@ static int value_add(struct op_list *list, uint32_t width, value_id *ret, struct
         return error_set(error, ERR_NO_MEMORY, "no memory for one value more");
     list->values = values;
     *ret = (value_id)list->value_count++;
-    values[*ret] = (struct list_value){
-        .width = width, .type = VALUE_F32, .common = true, .before = LIST_NONE, .of = LIST_NONE};
+    values[*ret] = (struct list_value){.width = LIST_PARTS_MAX * rank_max + ADAPTERS_LIST,
+                                       .type = VALUE_F32,
+                                       .common = true,
+                                       .once = ADAPTERS_SUMS(rank_max),
+                                       .before = LIST_NONE,
+                                       .of = LIST_NONE};
     return 0;
 }
 
@@ -82,7 +87,7 @@ static struct op adapt_of(const struct op *matmul, uint32_t site, value_id inner
 static int attach(struct adapters *adapters, struct op_list *list, struct error *error)
 {
     value_id inner = LIST_NONE;
-    int rc = value_add(list, LIST_PARTS_MAX * adapters->rank_max + ADAPTERS_LIST, &inner, error);
+    int rc = value_add(list, adapters->rank_max, &inner, error);
     if (rc)
         return rc;
     struct op *ops = calloc(2 * (size_t)list->op_count, sizeof *ops);

@@ -40,8 +40,10 @@ bool cuda_graph_fits(const struct rank *rank, const struct cuda_graphs *graphs,
         if (row->position + 1 > end)
             end = row->position + 1;
     }
-    struct cuda_graph_key key = {
-        .counts = launch->counts, .adapted = launch->adapted, .own = launch->takes == TAKES_OWN};
+    struct cuda_graph_key key = {.counts = launch->counts,
+                                 .adapted = launch->adapted,
+                                 .spread = launch->spread,
+                                 .own = launch->takes == TAKES_OWN};
     while (key.rows < GRAPH_ROWS && bucket_rows(key.rows) < plan->row_count)
         key.rows++;
     while (key.context < GRAPH_CONTEXTS && bucket_context(rank, key.context) < end)
@@ -54,7 +56,8 @@ bool cuda_graph_fits(const struct rank *rank, const struct cuda_graphs *graphs,
 
 static uint32_t kind_of(const struct cuda_graph_key *key)
 {
-    return (key->own ? 4 : 0) + (key->adapted ? 2 : 0) + (key->counts ? 1 : 0);
+    return (key->spread ? 8 : 0) + (key->own ? 4 : 0) + (key->adapted ? 2 : 0) +
+           (key->counts ? 1 : 0);
 }
 
 static struct cuda_graph *graph_at(struct cuda_graphs *graphs, const struct cuda_graph_key *key)
@@ -193,6 +196,7 @@ static int graph_make(struct rank *rank, struct cuda_graphs *graphs,
         .wire = eager->wire,
         .counts = key->counts,
         .adapted = key->adapted,
+        .spread = key->spread,
         .takes = key->own ? TAKES_OWN : TAKES_KEPT,
     };
     int status = arena_ensure(rank, graphs, key, error);
@@ -250,6 +254,7 @@ int cuda_graph_launch(struct rank *rank, struct cuda_graphs *graphs,
         .wire = launch->wire,
         .scratch = graphs->arena,
         .adapted = key->adapted,
+        .spread = key->spread,
         .takes = key->own ? TAKES_OWN : TAKES_KEPT,
     };
     struct step_begin_args expand = program_begin(graphs->program, &bucket);

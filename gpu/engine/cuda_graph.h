@@ -25,9 +25,9 @@
 
 #define GRAPH_ROWS 24     /* buckets of rows */
 #define GRAPH_CONTEXTS 11 /* and of context: 256, 1024, ... */
-/* Tokens are counted or not; some row has an adapter or none; a head's rows go on from their own
- * states or not. */
-#define GRAPH_KINDS 8
+/* Tokens are counted or not; some row has an adapter or none; rows have many adapters or few; a
+ * head's rows go on from their own states or not. */
+#define GRAPH_KINDS 16
 
 struct batch;
 struct rank;
@@ -44,7 +44,7 @@ struct cuda_graph {
 
 struct cuda_graph_key {
     uint32_t rows, context; /* indices of buckets */
-    bool counts, adapted, own;
+    bool counts, adapted, spread, own;
 };
 
 struct cuda_graphs {
@@ -57,7 +57,7 @@ struct cuda_graphs {
 };
 
 /* Whether the plan's rows can run as a graph, and as which; of `launch` what a slot counts and
- * whether rows have adapters. */
+ * whether rows have adapters, and many. */
 bool cuda_graph_fits(const struct rank *rank, const struct cuda_graphs *graphs,
                      const struct gpu_plan *plan, const struct launch *launch,
                      struct cuda_graph_key *ret);

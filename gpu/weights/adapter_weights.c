@@ -9,6 +9,7 @@
 static_assert(ADAPT_PARTS == LIST_PARTS_MAX, "kernels know all parts of a weight");
 static_assert(ADAPT_RANK_MAX == ADAPTER_RANK_MAX, "and all ranks");
 static_assert(ADAPT_LIST == ADAPTERS_LIST, "and have room for their list");
+static_assert(ADAPT_SUMS(17) == ADAPTERS_SUMS(17), "and for their sums");
 
 #define STAGING_PIECE (1u << 20)
 

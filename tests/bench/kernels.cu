@@ -12,7 +12,7 @@
  *     kernels gated      gate and up with SwiGLU, as one kernel and as two
  *     kernels experts    a layer of a mixture, by how its rows are routed; SHAPE:KIND:ROWS: one
  *     kernels formats    a layer's products in each format of weights, by rows; SCHEME: that one
- *     kernels adapt      adapters behind the products of a decode step
+ *     kernels adapt [8]  adapters behind the products of a decode step, of 64 rows or so many
  *     kernels small      what stands between the products of a decode step
  *     kernels copy       a sequence's blocks copied out and in, by block size */
 #include <string.h>
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
             formats_bench(argc > 2 + f16 ? argv[2 + f16] : "",
                           {1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 512});
         if (!strcmp(only, "adapt"))
-            adapt_bench();
+            adapt_bench(argc > 2 + f16 ? static_cast<uint32_t>(atoi(argv[2 + f16])) : 64);
         if (!strcmp(only, "copy"))
             copy_bench();
     }

@@ -179,7 +179,7 @@ void mix_bench();
 void load_bench();
 void small_bench();
 void gated_bench();
-void adapt_bench();
+void adapt_bench(uint32_t rows); /* of a step, at most 512 */
 void experts_bench(const char *name); /* "SHAPE:KIND:ROWS"; "": all */
 /* Of schemes whose names begin so, and of these numbers of rows. */
 void formats_bench(const char *scheme, const std::vector<uint32_t> &rows);

@@ -1,4 +1,4 @@
-/* Figures of adapters beside the products that they stand behind, of an 8B's decode step: 64 rows
+/* Figures of adapters beside the products that they stand behind, of an 8B's decode step: its rows
  * over some adapters of rank 16, on all matrices and on q and v alone, with a set of A and B for
  * each of the layers, as one graph. A site's microseconds are the difference to the same graph of
  * products alone, whose gate and up are activated, too. */
@@ -8,7 +8,8 @@
 #include "tests/bench/kernels.cuh"
 
 #define LAYERS 32
-#define ROWS 64
+#define ROWS_MAX 512
+#define ADAPTERS 64
 #define RANK 16
 
 static const struct site {
@@ -21,6 +22,8 @@ static const struct site {
              {"down", 14336, 1, {4096}, false}};
 #define SITES 4
 
+static uint32_t step_rows;
+
 static uint32_t width_of(const site &s)
 {
     return s.ends[s.parts - 1];
@@ -29,7 +32,7 @@ static uint32_t width_of(const site &s)
 struct adapted {
     char *weights, *pairs;
     void *x, *y, *out, *workspace;
-    float *inner;
+    float *inner, *sums;
     uint32_t *count, *token_row, *list;
     struct batch_row *rows;
     struct adapt_place *places; /* [layers][sites][adapters] */
@@ -75,23 +78,24 @@ static size_t pairs_bytes(uint32_t adapters)
 static adapted adapted_make()
 {
     adapted d = {};
-    size_t layer = 0, pairs = pairs_bytes(ROWS);
+    size_t layer = 0, pairs = pairs_bytes(ADAPTERS);
     for (const site &s : sites)
         layer += (size_t)width_of(s) * s.k * 2;
     MUST(cudaMalloc(&d.weights, LAYERS * layer));
     MUST(cudaMalloc(&d.pairs, pairs));
-    MUST(cudaMalloc(&d.x, (size_t)ROWS * 14336 * 2));
-    MUST(cudaMalloc(&d.y, (size_t)ROWS * 28672 * 2));
-    MUST(cudaMalloc(&d.out, (size_t)ROWS * 14336 * 2));
-    MUST(cudaMalloc(&d.inner, (size_t)ROWS * ADAPT_PARTS * RANK * 4));
-    MUST(cudaMalloc(&d.list, (size_t)ROWS * ADAPT_LIST * 4));
+    MUST(cudaMalloc(&d.x, (size_t)ROWS_MAX * 14336 * 2));
+    MUST(cudaMalloc(&d.y, (size_t)ROWS_MAX * 28672 * 2));
+    MUST(cudaMalloc(&d.out, (size_t)ROWS_MAX * 14336 * 2));
+    MUST(cudaMalloc(&d.inner, (size_t)ROWS_MAX * ADAPT_PARTS * RANK * 4));
+    MUST(cudaMalloc(&d.list, (size_t)ROWS_MAX * ADAPT_LIST * 4));
+    MUST(cudaMalloc(&d.sums, sizeof(float) * ADAPT_SUMS(RANK)));
     MUST(cudaMalloc(&d.workspace, MATMUL_WORKSPACE_BYTES));
     fill_random(d.weights, LAYERS * layer);
     fill_random(d.pairs, pairs);
-    fill_random(d.x, (size_t)ROWS * 14336 * 2);
-    d.count = to_device(std::vector<uint32_t>(1, ROWS));
-    std::vector<uint32_t> rows(ROWS);
-    for (uint32_t i = 0; i < ROWS; i++)
+    fill_random(d.x, (size_t)ROWS_MAX * 14336 * 2);
+    d.count = to_device(std::vector<uint32_t>(1, step_rows));
+    std::vector<uint32_t> rows(step_rows);
+    for (uint32_t i = 0; i < step_rows; i++)
         rows[i] = i;
     d.token_row = to_device(rows);
     return d;
@@ -99,8 +103,8 @@ static adapted adapted_make()
 
 static void rows_fill(adapted &d, uint32_t adapters)
 {
-    std::vector<struct batch_row> rows(ROWS);
-    for (uint32_t i = 0; i < ROWS; i++)
+    std::vector<struct batch_row> rows(step_rows);
+    for (uint32_t i = 0; i < step_rows; i++)
         rows[i].adapter = 1 + i % adapters;
     d.rows = to_device(rows);
 }
@@ -109,7 +113,7 @@ static void rows_fill(adapted &d, uint32_t adapters)
 static void base_run(const adapted &d, const site &s, const void *weight, bool adapts)
 {
     struct matmul_args a = {};
-    a.rows = {d.count, 0, ROWS};
+    a.rows = {d.count, 0, step_rows};
     a.w = {weight, format_plain(half_t), width_of(s), s.k};
     a.x = d.x;
     a.y = s.gated && !adapts ? d.out : d.y;
@@ -123,10 +127,11 @@ static void base_run(const adapted &d, const site &s, const void *weight, bool a
     MUST(op_matmul(&a, stream));
 }
 
-static void adapt_run(const adapted &d, const site &s, const struct adapt_place *places, bool first)
+static void adapt_run(const adapted &d, const site &s, const struct adapt_place *places,
+                      uint32_t adapters, bool first)
 {
     struct adapt_args a = {};
-    a.rows = {d.count, 0, ROWS};
+    a.rows = {d.count, 0, step_rows};
     a.token_row = d.token_row;
     a.batch_rows = d.rows;
     a.places = places;
@@ -134,6 +139,7 @@ static void adapt_run(const adapted &d, const site &s, const struct adapt_place 
     a.y = d.y;
     a.inner = d.inner;
     a.list = d.list;
+    a.sums = adapt_spreads(step_rows, adapters) ? d.sums : NULL;
     a.k = a.x_stride = s.k;
     a.y_stride = width_of(s);
     a.rank_max = RANK;
@@ -163,22 +169,25 @@ static double step_ms(const adapted &d, uint32_t which, uint32_t adapters, bool 
             if (base && (which >> i % SITES & 1))
                 base_run(d, s, weight, with);
             if (with)
-                adapt_run(d, s, d.places + (size_t)i * adapters, first);
+                adapt_run(d, s, d.places + (size_t)i * adapters, adapters, first);
             first = first && !with;
             weight += (size_t)width_of(s) * s.k * 2;
         }
     });
 }
 
-void adapt_bench()
+void adapt_bench(uint32_t rows)
 {
+    step_rows = std::min<uint32_t>(rows, ROWS_MAX);
     adapted d = adapted_make();
     double base = step_ms(d, 15, 1, true, 0), alone[SITES];
-    printf("products of 32 layers of an 8B, %d rows: %.3f ms\n", ROWS, base);
+    printf("products of 32 layers of an 8B, %u rows: %.3f ms\n", step_rows, base);
     for (uint32_t site = 0; site < SITES; site++)
         alone[site] = step_ms(d, 1u << site, 1, true, 0);
     for (bool all : {true, false})
         for (uint32_t adapters : {1u, 8u, 64u}) {
+            if (adapters > step_rows)
+                continue;
             places_fill(d, adapters, all);
             rows_fill(d, adapters);
             double ms = step_ms(d, 15, adapters, true, all ? 15 : 1);

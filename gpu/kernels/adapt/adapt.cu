@@ -1,5 +1,5 @@
-/* The list of a step's rows, and what is done for shapes and dtypes that adapt_tiled.cu does not
- * know: two kernels, each row by itself. A x: a block for each row and part, a warp for each row of
+/* The list of a step's rows, and what is done for shapes and dtypes that the other ways do not know
+ * of: two kernels, each row by itself. A x: a block for each row and part, a warp for each row of
  * A in turn. B of that: a block for each row and run of outputs, a thread for each, with A x of the
  * run's parts in shared memory. */
 #include "gpu/kernels/adapt/adapt.cuh"
@@ -209,7 +209,9 @@ cudaError_t op_adapt(const struct adapt_args *args, cudaStream_t stream)
         return status;
     if (args->invariant)
         return adapt_any(args, stream);
-    return bf16::adapt_tiled_can(args)  ? bf16::adapt_tiled(args, stream)
-           : f16::adapt_tiled_can(args) ? f16::adapt_tiled(args, stream)
-                                        : adapt_any(args, stream);
+    return bf16::adapt_few_can(args)     ? bf16::adapt_few(args, stream)
+           : f16::adapt_few_can(args)    ? f16::adapt_few(args, stream)
+           : bf16::adapt_tiled_can(args) ? bf16::adapt_tiled(args, stream)
+           : f16::adapt_tiled_can(args)  ? f16::adapt_tiled(args, stream)
+                                         : adapt_any(args, stream);
 }

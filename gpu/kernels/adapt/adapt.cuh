@@ -33,10 +33,23 @@ __device__ __forceinline__ void adapt_tile_put(const struct adapt_args &a, uint3
     words[1] = tile.adapter << 8 | tile.count;
 }
 
+__device__ __forceinline__ uint32_t part_begin(const struct adapt_args &a, uint32_t p)
+{
+    return p ? a.ends[p - 1] : 0;
+}
+
+/* Parts whose outputs are counted: gate and up are counted once. */
+__device__ __forceinline__ uint32_t counted_parts(const struct adapt_args &a)
+{
+    return a.gated ? 1 : a.part_count;
+}
+
 /* Of the namespace's dtype on sm_90, where A and B have it as well. */
 #define ADAPT_OF_HALF                                                                              \
     bool adapt_tiled_can(const struct adapt_args *args);                                           \
-    cudaError_t adapt_tiled(const struct adapt_args *args, cudaStream_t stream);
+    cudaError_t adapt_tiled(const struct adapt_args *args, cudaStream_t stream);                   \
+    bool adapt_few_can(const struct adapt_args *args);                                             \
+    cudaError_t adapt_few(const struct adapt_args *args, cudaStream_t stream);
 namespace bf16
 {
 ADAPT_OF_HALF

@@ -11,7 +11,9 @@
  *
  * A step's ADAPTs go by one list of its rows, those of an adapter side by side, so that A and B are
  * read once for some of them. The first of a step makes it. What a row gets does not depend on it.
- */
+ *
+ * On CUDA rows that share few adapters and rows of many go different ways, whose sums have orders of
+ * their own; adapt_spreads() says which suits a step, by giving `sums` or not. */
 #pragma once
 
 #include "gpu/kernels/activation/activation.h"
@@ -20,6 +22,11 @@
 #define ADAPT_PARTS 4
 #define ADAPT_RANK_MAX 256
 #define ADAPT_LIST 4 /* words of the list of rows, for each */
+#define ADAPT_FEW 512  /* rows, up to which those of many adapters have kernels of their own */
+#define ADAPT_SLICES 8 /* of k, whose sums stand apart there */
+#define ADAPT_RANK_ROOM(rank_max) (((rank_max) + 15) / 16 * 16)
+/* Floats of `sums`. */
+#define ADAPT_SUMS(rank_max) (ADAPT_FEW * ADAPT_PARTS * ADAPT_SLICES * ADAPT_RANK_ROOM(rank_max))
 
 struct adapt_part {
     const void *a, *b; /* NULL: the part has none; all or neither */
@@ -44,6 +51,8 @@ struct adapt_args {
     void *y;                          /* [max][y_stride] */
     float *inner;                     /* [max][ADAPT_PARTS][rank_max]; written */
     uint32_t *list;                   /* [max][ADAPT_LIST]; CUDA */
+    float *sums; /* [ADAPT_FEW][ADAPT_PARTS][ADAPT_SLICES][ADAPT_RANK_ROOM(rank_max)], aligned to
+                    16 bytes; written; NULL: not the way of many adapters; CUDA */
     uint32_t k, x_stride, y_stride, rank_max;
     uint32_t part_count;
     uint32_t ends[ADAPT_PARTS]; /* of each part's outputs; they begin where those before end */
@@ -57,6 +66,13 @@ struct adapt_args {
     void *out;                  /* [max][out_stride] */
     uint32_t out_stride;
 };
+
+/* Whether so many rows with so many adapters are faster the way of many adapters: where A and B are
+ * what there is to read. As measured: EXPERIMENTS.md. */
+static inline bool adapt_spreads(uint32_t rows, uint32_t adapters)
+{
+    return adapters >= 8 && rows <= 8 * adapters;
+}
 
 /* Whether op_adapt is `gated` for such arguments; else they are refused. Never on the CPU device. */
 OP_C bool adapt_fuses(const struct adapt_args *args);

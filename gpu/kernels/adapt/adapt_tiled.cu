@@ -51,20 +51,9 @@ struct tiled_shared {
     uint32_t stride;
 };
 
-__device__ __forceinline__ uint32_t part_begin(const struct adapt_args &a, uint32_t p)
-{
-    return p ? a.ends[p - 1] : 0;
-}
-
 __device__ __forceinline__ uint32_t units_of(const struct adapt_args &a, uint32_t p)
 {
     return (a.ends[p] - part_begin(a, p) + UNIT - 1) / UNIT;
-}
-
-/* Parts whose units are counted: gate and up are counted once. */
-__device__ __forceinline__ uint32_t counted_parts(const struct adapt_args &a)
-{
-    return a.gated ? 1 : a.part_count;
 }
 
 /* Slices of a tile's outputs, for so many tiles. */

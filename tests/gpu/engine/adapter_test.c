@@ -37,6 +37,7 @@ static const struct {
 };
 #define CASES (int)(sizeof cases / sizeof *cases)
 #define MIXED 4 /* the first cases have one base */
+#define MANY 8  /* enough for adapt_spreads() */
 
 static const struct {
     uint32_t tp, pp;
@@ -215,6 +216,54 @@ START_TEST(rows_have_the_bits_that_they_have_alone)
 }
 END_TEST
 
+/* Graphs of steps whose rows have many adapters. */
+static uint32_t graphs_spread(void)
+{
+    uint32_t count = 0;
+    for (uint32_t rows = 0; rows < GRAPH_ROWS; rows++)
+        for (uint32_t context = 0; context < GRAPH_CONTEXTS; context++)
+            for (uint32_t counts = 0; counts < 2; counts++) {
+                struct cuda_graph_key key = {.rows = rows,
+                                             .context = context,
+                                             .counts = counts,
+                                             .adapted = true,
+                                             .spread = true};
+                count += cuda_graph_exists(&talk.engine->rank.graphs, &key);
+            }
+    return count;
+}
+
+/* Steps of many adapters are graphs of their own, with the numbers of the others. */
+START_TEST(many_adapters_have_steps_of_their_own)
+{
+    static struct gpu_sample alone[MIXED][STEPS];
+    static char names[MANY][16];
+    struct gpu_adapter adapters[MANY];
+    for (int i = 0; i < MANY; i++) {
+        adapters[i] = adapter_of(i % MIXED, directories[i % MIXED]);
+        snprintf(names[i], sizeof names[i], "of %d", i);
+        adapters[i].name = names[i];
+    }
+    ck_assert_msg(model_open(LLAMA, adapters, MANY, 0) == 0, "%s", talk.error.text);
+    ck_assert_msg(engine_client_start(&talk) == 0, "%s", talk.error.text);
+    for (int again = 0; again < 2; again++) {
+        decode_jobs(1, MIXED);
+        jobs_run(MIXED);
+    }
+    ck_assert_uint_eq(graphs_spread(), 0);
+    for (uint32_t i = 0; i < MIXED; i++)
+        memcpy(alone[i], jobs[i].samples, sizeof alone[i]);
+    for (int again = 0; again < 3; again++) {
+        decode_jobs(1, MANY);
+        jobs_run(MANY);
+        for (uint32_t i = 0; i < MANY; i++)
+            ck_assert(!memcmp(alone[i % MIXED], jobs[i].samples, sizeof alone[0]));
+    }
+    ck_assert_uint_gt(graphs_spread(), 0);
+    engine_client_close(&talk);
+}
+END_TEST
+
 /* ---- mistakes ---- */
 
 static struct adapt_place *place(uint32_t site)
@@ -340,6 +389,7 @@ Suite *adapter_suite(void)
                         ENGINE_CLIENT_TURNS(CASES) * LAYOUTS);
     tcase_add_loop_test(tcase, a_step_has_any_mix, 0, LAYOUTS);
     tcase_add_test(tcase, rows_have_the_bits_that_they_have_alone);
+    tcase_add_test(tcase, many_adapters_have_steps_of_their_own);
     tcase_add_loop_test(tcase, mistakes_are_seen, 0, MUTATIONS);
     tcase_add_test(tcase, the_wrong_adapter_is_seen);
     suite_add_tcase(suite, tcase);

@@ -54,7 +54,7 @@ END_TEST
 
 START_TEST(a_graph_is_captured_behind_the_second_step_that_wants_it)
 {
-    struct cuda_graph before[GRAPH_ROWS * GRAPH_CONTEXTS * 2];
+    struct cuda_graph before[GRAPH_ROWS * GRAPH_CONTEXTS * GRAPH_KINDS];
     uint32_t wanted = 0, captured = 0;
     setup(EMU_STEPPER, 2);
     const struct cuda_graph *now = &drive.engine->rank.graphs.table[0][0][0];

@@ -7,7 +7,7 @@
 
 #define ADAPTERS 3
 #define SEQUENCES 5
-#define TOKENS 128
+#define TOKENS 512
 
 struct adapt_case {
     enum dtype x, y, w;
@@ -69,10 +69,42 @@ static const struct adapt_place *places_make(const struct adapt_case *c,
     return rig_new(places, sizeof places);
 }
 
+struct adapt_scene {
+    struct pair pairs[ADAPTERS][ADAPT_PARTS];
+    struct batch_row rows[SEQUENCES];
+    uint32_t token_row[TOKENS];
+    struct tensor x, y, out;
+    struct adapt_args args;
+    /* A x of one row, and the sums of its terms' sizes. */
+    uint32_t inner_row, inner_adapter; /* 0: of none yet */
+    double inner[ADAPT_PARTS][ADAPT_RANK_MAX], inner_size[ADAPT_PARTS][ADAPT_RANK_MAX];
+};
+
+/* Of the row, which has that adapter. */
+static void inner_make(const struct adapt_case *c, struct adapt_scene *s, uint32_t row,
+                       uint32_t adapter)
+{
+    if (s->inner_row == row + 1 && s->inner_adapter == adapter)
+        return;
+    s->inner_row = row + 1;
+    s->inner_adapter = adapter;
+    for (uint32_t p = 0; p < c->parts; p++)
+        for (uint32_t r = 0; has_part(adapter, p) && r < c->ranks[adapter]; r++) {
+            double inner = 0, size = 0;
+            for (uint32_t k = 0; k < c->k; k++) {
+                double term = (double)tensor_at(&s->pairs[adapter][p].a, 0, r * c->k + k) *
+                              (double)tensor_at(&s->x, row, k);
+                inner += term;
+                size += fabs(term);
+            }
+            s->inner[p][r] = inner;
+            s->inner_size[p][r] = size;
+        }
+}
+
 /* What is added to an output, and by how much float32 may be off. */
-static double added(const struct adapt_case *c, struct pair pairs[ADAPTERS][ADAPT_PARTS],
-                    const struct tensor *x, uint32_t row, uint32_t adapter, uint32_t n,
-                    double *ret_slack)
+static double added(const struct adapt_case *c, struct adapt_scene *s, uint32_t row,
+                    uint32_t adapter, uint32_t n, double *ret_slack)
 {
     uint32_t p = 0;
     *ret_slack = 0;
@@ -80,31 +112,17 @@ static double added(const struct adapt_case *c, struct pair pairs[ADAPTERS][ADAP
         p++;
     if (!has_part(adapter, p))
         return 0;
-    const struct pair *pair = &pairs[adapter][p];
     double sum = 0, size = 0, scale = 0.25 + 0.5 * adapter;
+    inner_make(c, s, row, adapter);
     for (uint32_t r = 0; r < c->ranks[adapter]; r++) {
-        double inner = 0, inner_size = 0;
-        for (uint32_t k = 0; k < c->k; k++) {
-            double term = (double)tensor_at(&pair->a, 0, r * c->k + k) * (double)tensor_at(x, row, k);
-            inner += term;
-            inner_size += fabs(term);
-        }
         uint32_t at = (n - (p ? c->ends[p - 1] : 0)) * c->ranks[adapter] + r;
-        double b = (double)tensor_at(&pair->b, 0, at);
-        sum += b * inner;
-        size += fabs(b) * inner_size;
+        double b = (double)tensor_at(&s->pairs[adapter][p].b, 0, at);
+        sum += b * s->inner[p][r];
+        size += fabs(b) * s->inner_size[p][r];
     }
     *ret_slack = scale * size * 1e-6;
     return scale * sum;
 }
-
-struct adapt_scene {
-    struct pair pairs[ADAPTERS][ADAPT_PARTS];
-    struct batch_row rows[SEQUENCES];
-    uint32_t token_row[TOKENS];
-    struct tensor x, y, out;
-    struct adapt_args args;
-};
 
 static double silu(double x)
 {
@@ -116,7 +134,7 @@ static double expected(const struct adapt_case *c, struct adapt_scene *s, uint32
                        uint32_t adapter, uint32_t n, double *ret_slack)
 {
     double was = (double)tensor_at(&s->y, row, n), slack = 0;
-    double more = adapter ? added(c, s->pairs, &s->x, row, adapter - 1, n, &slack) : 0;
+    double more = adapter ? added(c, s, row, adapter - 1, n, &slack) : 0;
     *ret_slack = slack + fabs(was) * 1e-6;
     return was + more;
 }
@@ -180,6 +198,7 @@ static void scene_make(const struct adapt_case *c, struct adapt_scene *s)
         .y = s->y.device,
         .inner = rig_new(NULL, sizeof(float) * c->max * ADAPT_PARTS * rank_max),
         .list = rig_new(NULL, sizeof(uint32_t) * c->max * ADAPT_LIST),
+        .sums = rig_new(NULL, sizeof(float) * ADAPT_SUMS(rank_max)),
         .k = c->k,
         .x_stride = s->x.stride,
         .y_stride = s->y.stride,
@@ -209,14 +228,28 @@ static const struct adapt_case cases[] = {
     {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 1000, 1, {96}, {256, 255, 5}, 100, 110, true, false},
     {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 256, 2, {344, 688}, {16, 8, 40}, 90, 91, true, true},
     {DTYPE_F16, DTYPE_F16, DTYPE_F16, 136, 2, {2056, 4112}, {7, 16, 128}, 3, 3, true, true},
+    {DTYPE_BF16, DTYPE_F32, DTYPE_BF16, 2104, 2, {40, 296}, {8, 33, 40}, 5, 16, true, false},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 2048, 3, {256, 264, 528}, {16, 16, 16}, 20, 20, true, false},
+    {DTYPE_F16, DTYPE_F16, DTYPE_F16, 1288, 2, {264, 528}, {16, 5, 12}, 4, 5, true, true},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 136, 2, {264, 528}, {16, 16, 16}, 150, 150, true, true},
 };
 #define CASES (int)(sizeof cases / sizeof *cases)
 
+/* More than blocks know of at a time: of parts and steps of rank, of outputs. */
+static const struct adapt_case larger[] = {
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 264, 4, {8, 16, 24, 64}, {64, 58, 64}, 512, 512, true, false},
+    {DTYPE_F16, DTYPE_F16, DTYPE_F16, 40, 1, {725504}, {2, 8, 1}, 5, 5, true, false},
+};
+#define LARGER (int)(sizeof larger / sizeof *larger)
+
+/* With room for the sums of few rows, and without. */
 START_TEST(each_row_gets_what_its_adapter_adds)
 {
     static struct adapt_scene scene;
-    const struct adapt_case *c = &cases[_i];
+    const struct adapt_case *c = &cases[_i / 2];
     scene_make(c, &scene);
+    if (_i % 2)
+        scene.args.sums = NULL;
     if (c->gated)
         ck_assert_int_eq(adapt_fuses(&scene.args), rig_gates_many);
     if (c->gated && !adapt_fuses(&scene.args)) {
@@ -272,6 +305,65 @@ START_TEST(rows_have_the_bits_that_they_have_alone)
 }
 END_TEST
 
+/* As many adapters as there may be, of which the scene's are one after the other, and the last has
+ * all rows but one of each. */
+static void adapters_spread(struct adapt_scene *s, uint32_t count)
+{
+    struct adapt_place places[GPU_ADAPTERS_MAX];
+    struct batch_row rows[GPU_ADAPTERS_MAX] = {0};
+    rig_read(places, s->args.places, ADAPTERS * sizeof *places);
+    for (uint32_t i = 0; i < GPU_ADAPTERS_MAX; i++) {
+        places[i] = places[i % ADAPTERS];
+        rows[i].adapter = i + 1;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        s->token_row[i] = i < GPU_ADAPTERS_MAX ? i : GPU_ADAPTERS_MAX - 1;
+    s->args.places = rig_new(places, sizeof places);
+    s->args.batch_rows = rig_new(rows, sizeof rows);
+    s->args.token_row = rig_new(s->token_row, sizeof *s->token_row * count);
+}
+
+/* Few rows go another way than many, where there is room for it. */
+static void ways_compare(const struct adapt_case *c)
+{
+    static struct adapt_scene scene;
+    scene_make(c, &scene);
+    if (c->count > GPU_ADAPTERS_MAX)
+        adapters_spread(&scene, c->count);
+    size_t bytes = (size_t)c->max * scene.y.stride * dtype_bytes(c->y);
+    char *before = malloc(bytes);
+    rig_read(before, scene.args.y, bytes);
+    OK(op_adapt(&scene.args, rig_stream));
+    tensor_read(&scene.y);
+    struct tensor many = scene.y;
+    many.host = malloc(sizeof(float) * many.rows * many.stride);
+    scene.args.sums = NULL;
+    scene.args.y = many.device = rig_new(before, bytes);
+    OK(op_adapt(&scene.args, rig_stream));
+    tensor_read(&many);
+    for (uint32_t row = 0; row < c->count; row++)
+        for (uint32_t n = 0; n < c->ends[c->parts - 1]; n++) {
+            double want = (double)tensor_at(&many, row, n);
+            check_close((double)tensor_at(&scene.y, row, n), want, c->y, 0.01 + 0.01 * fabs(want));
+        }
+    free(before);
+    free(many.host);
+    rig_end();
+}
+
+START_TEST(blocks_take_more_than_they_know_at_a_time)
+{
+    ways_compare(&larger[_i]);
+}
+END_TEST
+
+START_TEST(many_adapters_are_a_way_of_their_own)
+{
+    ck_assert(adapt_spreads(64, 64) && adapt_spreads(64, 8) && adapt_spreads(8, 8));
+    ck_assert(!adapt_spreads(65, 8) && !adapt_spreads(7, 7) && !adapt_spreads(0, 0));
+}
+END_TEST
+
 START_TEST(what_does_not_fit_is_refused)
 {
     struct adapt_args args = {.part_count = ADAPT_PARTS + 1, .rank_max = 8};
@@ -291,8 +383,10 @@ Suite *adapt_suite(void)
 {
     Suite *suite = suite_create("adapt");
     TCase *tcase = tcase_create("adapt");
-    tcase_add_loop_test(tcase, each_row_gets_what_its_adapter_adds, 0, CASES);
+    tcase_add_loop_test(tcase, each_row_gets_what_its_adapter_adds, 0, 2 * CASES);
     tcase_add_loop_test(tcase, rows_have_the_bits_that_they_have_alone, 0, CASES);
+    tcase_add_loop_test(tcase, blocks_take_more_than_they_know_at_a_time, 0, LARGER);
+    tcase_add_test(tcase, many_adapters_are_a_way_of_their_own);
     tcase_add_test(tcase, what_does_not_fit_is_refused);
     suite_add_tcase(suite, tcase);
     return suite;
