@@ -75,6 +75,7 @@ int warmup_run(struct rank *rank, struct error *error)
     if (!op_list_computes(rank->program.list) || rank->engine->rank_count > 1 ||
         (kept && kept->warm))
         return 0;
+    mem_warmup_begin();
     int status = plan_write(rank, error);
     for (uint32_t i = 0; !status && i < sizeof shapes / sizeof *shapes; i++) {
         if (shapes[i].tokens > limits->tokens_max || shapes[i].rows > limits->rows_max ||
@@ -84,12 +85,12 @@ int warmup_run(struct rank *rank, struct error *error)
         if (!status && drafter_exists(&rank->drafter))
             status = step_empty(rank, &rank->drafter.program, batch_of(rank, shapes[i]), error);
     }
-    if (status && status != -ERR_DEVICE_MEMORY)
-        return status;
     const bool all = status == 0;
-    status = streams_synchronize(&rank->lane, error);
+    if (all || status == -ERR_DEVICE_MEMORY)
+        status = streams_synchronize(&rank->lane, error);
     if (!status)
         status = mem_trim(&rank->mem, error);
+    mem_warmup_end();
     if (!status && kept)
         kept->warm = all;
     return status;

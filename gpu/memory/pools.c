@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "gpu/base/cuda_error.h"
@@ -156,9 +157,54 @@ static struct mem_range *range_find(struct mem_range *ranges, uint32_t count, co
     return i < count ? &ranges[i] : NULL;
 }
 
-int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+/* ---- fixed and pinned memory -------------------------------------------------------------------
+ */
+
+/* Engines of the process whose first steps run: what these take goes back at once. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t over;
+    uint32_t running;
+    uint64_t ended;
+} warmups = {.lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER};
+
+void mem_warmup_begin(void)
 {
-    assert(mem->fixed_count < MEM_FIXED_MAX && bytes > 0);
+    (void)pthread_mutex_lock(&warmups.lock);
+    warmups.running++;
+    (void)pthread_mutex_unlock(&warmups.lock);
+}
+
+void mem_warmup_end(void)
+{
+    (void)pthread_mutex_lock(&warmups.lock);
+    warmups.running--;
+    warmups.ended++;
+    (void)pthread_cond_broadcast(&warmups.over);
+    (void)pthread_mutex_unlock(&warmups.lock);
+}
+
+static uint64_t warmups_ended(void)
+{
+    (void)pthread_mutex_lock(&warmups.lock);
+    uint64_t ended = warmups.ended;
+    (void)pthread_mutex_unlock(&warmups.lock);
+    return ended;
+}
+
+/* Until none runs; whether one has ended since there were `ended`. */
+static bool warmups_await(uint64_t ended)
+{
+    (void)pthread_mutex_lock(&warmups.lock);
+    while (warmups.running > 0)
+        (void)pthread_cond_wait(&warmups.over, &warmups.lock);
+    bool one = warmups.ended != ended;
+    (void)pthread_mutex_unlock(&warmups.lock);
+    return one;
+}
+
+static int fixed_take(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
     int status = limits_check(mem, bytes, error);
     if (status) {
         tell(mem);
@@ -178,6 +224,19 @@ int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
     number_add(&mem->numbers.late, mem->settled);
     *ret = base;
     return 0;
+}
+
+int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    assert(mem->fixed_count < MEM_FIXED_MAX && bytes > 0);
+    uint64_t ended;
+    int status;
+    do {
+        ended = warmups_ended();
+        status = fixed_take(mem, bytes, ret, error);
+    } while (status == -ERR_DEVICE_MEMORY && !mem->own_limit && !mem->settled &&
+             warmups_await(ended));
+    return status;
 }
 
 int mem_pinned(struct mem *mem, uint64_t bytes, void **ret, struct error *error)

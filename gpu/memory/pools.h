@@ -68,10 +68,15 @@ int mem_open(struct mem *mem, int device, cudaStream_t stream, const struct mem_
 int mem_close(struct mem *mem, struct error *error);
 
 /* Fixed and pinned memory is zeroed nowhere. mem_settle says that set-up is over: what is allocated
- * later is counted. */
+ * later is counted. Fixed memory that is refused before waits until no other engine of the process
+ * is between mem_warmup_begin and mem_warmup_end, and is asked for again. */
 int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
 int mem_pinned(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
 void mem_settle(struct mem *mem);
+/* Any thread. What an engine takes from the pools between these it gives back before the second;
+ * it takes nothing fixed meanwhile. */
+void mem_warmup_begin(void);
+void mem_warmup_end(void);
 bool mem_is_pinned(const struct mem *mem, const void *at, uint64_t bytes);
 /* Frees one fixed or pinned allocation early: staging that only loading needs. Where that fails it
  * stays known: mem_close() tries again, and tells. */

@@ -18,6 +18,7 @@ import typing
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REPLICA, SERVER, HTTP = "daemon/test_replica", "daemon/test_server", "http/test_http"
 GROUP, STOP, WAKE = "daemon/test_group", ("gpu/test_gpu", "stop"), ("gpu/test_gpu_model", "wake")
+MEMORY = ("gpu/test_gpu", "memory")
 CACHE, TIER = (REPLICA, "sched, prefix cache"), (REPLICA, "sched, host tier")
 TIMING, NAMES = (HTTP, "timing"), (SERVER, "prefix cache")
 SLEEP = ("sim/test_sim", "--model tests/model/data/llama-default-bf16 --beside "
@@ -166,6 +167,8 @@ MUTATIONS = [
     Mutation("host memory is counted by half", "gpu/engine/keep.c",
              [("kept_weights_reserve(engine->kept, bytes, error)",
                "kept_weights_reserve(engine->kept, bytes / 2, error)")], [SLEEP]),
+    Mutation("who starts is refused for what others' first steps have", "gpu/memory/pools.c",
+             [("             warmups_await(ended));\n", "             !warmups_await(ended));\n")], [MEMORY]),
     Mutation("a pool goes under what was not freed", "gpu/memory/pools.c",
              [("    if (number(used_at)) {\n        if (cuda", "    if (false) {\n        if (cuda")], [STOP]),
     Mutation("memory that was not freed counts as free", "gpu/memory/pools.c",

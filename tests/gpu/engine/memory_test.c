@@ -1,4 +1,6 @@
 /* Memory grows with the load and comes back; a step in steady state makes no heap call. */
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -303,6 +305,58 @@ START_TEST(engines_of_one_device_share_its_limit)
 }
 END_TEST
 
+struct starter {
+    struct mem *mem;
+    int status;
+};
+
+static void *takes_fixed(void *context)
+{
+    struct starter *starter = context;
+    struct error error;
+    void *base;
+    starter->status = mem_fixed(starter->mem, 6u << 20, &base, &error);
+    return NULL;
+}
+
+/* What the first steps of one engine have goes back: another that starts beside it does not fail
+ * for that. */
+START_TEST(who_starts_waits_for_what_others_first_steps_have)
+{
+    const struct mem_limits limits = {.memory_reserve = 246u << 20}; /* of 256 */
+    struct streams lanes[2];
+    struct mem mems[2];
+    struct error error;
+    void *scratch;
+    int fd = eventfd(0, EFD_CLOEXEC);
+    setup(EMU_THREADS);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(streams_open(&lanes[i], fd, 0, &error), 0);
+        ck_assert_int_eq(mem_open(&mems[i], 0, lanes[i].compute, &limits, &error), 0);
+    }
+    mem_warmup_begin();
+    ck_assert_int_eq(mem_scratch(&mems[0], 6u << 20, &scratch, &error), 0);
+    struct starter starter = {.mem = &mems[1]};
+    pthread_t thread;
+    uint64_t asked = emu_calls(EMU_cudaMemGetInfo), taken = emu_calls(EMU_cudaMalloc);
+    ck_assert_int_eq(pthread_create(&thread, NULL, takes_fixed, &starter), 0);
+    while (emu_calls(EMU_cudaMemGetInfo) == asked) /* that it was refused by */
+        sched_yield();
+    ck_assert_int_eq(mem_scratch_free(&mems[0], scratch, 6u << 20, &error), 0);
+    ck_assert_int_eq(streams_synchronize(&lanes[0], &error), 0);
+    ck_assert_int_eq(mem_trim(&mems[0], &error), 0);
+    mem_warmup_end();
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_int_eq(starter.status, 0);
+    ck_assert_uint_eq(emu_calls(EMU_cudaMalloc), taken + 1);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(mem_close(&mems[i], NULL), 0);
+        streams_close(&lanes[i]);
+    }
+    close(fd);
+}
+END_TEST
+
 START_TEST(a_copy_from_pageable_memory_is_counted)
 {
     struct emu_options options = {.engine = EMU_THREADS, .memory_bytes = 64u << 20};
@@ -337,6 +391,7 @@ Suite *memory_suite(void)
     tcase_add_test(tcase, null_at_the_default_options_needs_little_memory);
     tcase_add_test(tcase, memory_limits_hold);
     tcase_add_test(tcase, engines_of_one_device_share_its_limit);
+    tcase_add_test(tcase, who_starts_waits_for_what_others_first_steps_have);
     tcase_add_test(tcase, a_copy_from_pageable_memory_is_counted);
     suite_add_tcase(suite, tcase);
     return suite;
