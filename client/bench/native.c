@@ -9,15 +9,20 @@
 
 #include "client/bench/driver.h"
 #include "client/sluice.h"
+#include "protocol/base/json.h"
 #include "protocol/base/list.h"
 
 #define CONNECT_TIMEOUT_MS 10000
+#define ANSWER_TIMEOUT_MS 10000
+
+static const struct json_bounds bounds = {.bytes_max = 4u << 20, .depth_max = 16};
 
 struct native {
     struct transport transport;
     sluice_client **clients;
     struct pollfd *ready;
     uint32_t count, turn;
+    const char *model; /* NULL: the daemon's first */
     int32_t *prompt;
     uint32_t prompt_room;
     struct list busy, spare; /* calls without an end; those that ended, to be used again */
@@ -103,6 +108,7 @@ static int submit_call(struct native *native, struct call *call, const struct wo
     batch.priority = item->priority;
     batch.no_cache = workload->no_cache;
     batch.cache_salt = workload->cache_salt;
+    batch.model = native->model;
     batch.callbacks = (sluice_callbacks){.tokens = take_tokens, .end = take_end};
     batch.context = call;
     return sluice_submit(call->client, &batch, &call->id);
@@ -174,8 +180,59 @@ static void native_close(struct transport *transport)
     free(native);
 }
 
-int native_open(const char *path, uint32_t connections, struct transport **ret_transport,
-                struct transport_info *ret_info, struct error *error)
+/* NULL, and an error: the daemon's. */
+static json *ask(sluice_client *client, int what, const char *head, struct error *error)
+{
+    const char *text;
+    json *answer = NULL;
+    if (sluice_control(client, what, head, ANSWER_TIMEOUT_MS, &text)) {
+        const sluice_error *why = sluice_client_error(client);
+        error_set(error, why->code, "%s", why->text);
+        return NULL;
+    }
+    (void)json_parse(text, strlen(text), bounds, &answer, error);
+    return answer;
+}
+
+static bool is_adapter(sluice_client *client, const char *name)
+{
+    json *stats = ask(client, SLUICE_STATS, NULL, NULL);
+    bool found = false;
+    const json *adapters = stats ? json_get(stats, "adapters") : NULL;
+    for (const json *at = adapters ? json_child(adapters) : NULL; at; at = json_next(at))
+        found = found || strcmp(json_string(json_get(at, "name")), name) == 0;
+    json_free(stats);
+    return found;
+}
+
+/* What a load for it has to know; that of an adapter is the first model's, as it stands there. */
+static int ask_model(sluice_client *client, const char *name, struct transport_info *info,
+                     struct error *error)
+{
+    char head[2 * sizeof info->model];
+    struct json_writer writer;
+    json_writer_init(&writer, head, sizeof(head) - 1);
+    json_open(&writer, NULL, '{');
+    json_put_text(&writer, "model", name);
+    json_close(&writer, '}');
+    if (writer.used >= sizeof(head))
+        return error_set(error, ERR_USAGE, "model: the name is too long");
+    head[writer.used] = '\0';
+    json *answer = ask(client, SLUICE_MODEL, head, error);
+    if (!answer && (error->code != ERR_NOT_FOUND || !is_adapter(client, name)))
+        return -error->code;
+    snprintf(info->model, sizeof(info->model), "%s", name);
+    if (answer) {
+        info->vocabulary = (uint32_t)json_number(json_get(answer, "vocabulary"));
+        info->context_max = (uint32_t)json_number(json_get(answer, "context_max"));
+    }
+    json_free(answer);
+    return 0;
+}
+
+int native_open(const char *path, const char *model, uint32_t connections,
+                struct transport **ret_transport, struct transport_info *ret_info,
+                struct error *error)
 {
     struct native *native = calloc(1, sizeof(*native));
     if (!native)
@@ -202,6 +259,12 @@ int native_open(const char *path, uint32_t connections, struct transport **ret_t
     *ret_info =
         (struct transport_info){.vocabulary = info->vocabulary, .context_max = info->context_max};
     snprintf(ret_info->model, sizeof(ret_info->model), "%s", info->model);
+    native->model = model;
+    int rc = model ? ask_model(native->clients[0], model, ret_info, error) : 0;
+    if (rc) {
+        native_close(&native->transport);
+        return rc;
+    }
     *ret_transport = &native->transport;
     return 0;
 }

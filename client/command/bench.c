@@ -61,7 +61,8 @@ static int open_one(struct bench *bench, uint32_t number, struct error *error)
     if (options->openai)
         return openai_open(options->openai, options->model, bench->key, &bench->transports[number],
                            &bench->info, error);
-    return native_open(bench->socket, own, &bench->transports[number], &bench->info, error);
+    return native_open(bench->socket, options->model, own, &bench->transports[number], &bench->info,
+                       error);
 }
 
 static int open_all(struct bench *bench, struct error *error)

@@ -71,7 +71,7 @@ const struct option bench_load_options[] = {
     {"openai", "URL", OPTION_TEXT, AT(openai), 0, 0, false,
      "load an OpenAI-compatible server instead: http://HOST:PORT, or unix:PATH"},
     {"model", "NAME", OPTION_TEXT, AT(model), 0, 0, false,
-     "with --openai: the model (the first that the server lists)"},
+     "which model, or which adapter (the first; with --openai the first that the server lists)"},
     {"api-key-file", "FILE", OPTION_TEXT, AT(api_key_file), 0, 0, false,
      "with --openai: the key that the server asks for, alone or behind a name; else "
      "$OPENAI_API_KEY, if it is set"},

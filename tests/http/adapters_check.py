@@ -99,6 +99,9 @@ def command_check():
     results = sorted(map(json.loads, done.stdout.splitlines()), key=lambda result: result["index"])
     seen = [result.get("text") for result in results]
     check("the command names them likewise", seen == [text_at(*line) for line in lines], (seen, done.stderr))
+    load = ["bench", "--model", "noise", "--num-prompts", "3", "--random-input-len", "8", "--random-output-len", "4"]
+    done = subprocess.run([os.environ["SLUICE"], *load], capture_output=True, text=True)
+    check("and loads it", done.returncode == 0, done.stderr)
     done = subprocess.run([os.environ["SLUICE"], "generate", "--model", "nobody", "1+1="], capture_output=True, text=True)
     check("and none that is not there", done.returncode and "no model nobody" in done.stderr, done.stderr)
 

@@ -37,9 +37,12 @@ for round in 1 2 3; do
 done
 check "without a name" "$(http "{$question}")" "$demo_http"
 check "a context of its own" "$(http "{\"model\": \"org/tiny\", \"prompt\": \"1\", \"max_tokens\": 300}" | grep -c 200)" 1
+"$sluice" bench --model org/tiny --num-prompts 5 --random-input-len 8 --random-output-len 4 > "$scratch/bench" 2>&1
+check "a load for tiny" "$?" 0
+check "none for one that is not there" "$("$sluice" bench --model none --num-prompts 1 2>&1 | grep -c 'there is no model none here')" 1
 check "requests of demo" "$(count requests_total demo)" 7
-check "requests of tiny" "$(count requests_total org/tiny)" 6
-check "tokens of tiny" "$(count generation_tokens_total org/tiny)" 144
+check "requests of tiny" "$(count requests_total org/tiny)" 11
+check "tokens of tiny" "$(count generation_tokens_total org/tiny)" 164
 check "a model that is not there" "$(native --model none | grep -c 'there is no model none here')" 1
 check "a list of models" "$("$sluice" stats | grep -cE '(models|  ) +(demo|org/tiny): 0 running')" 2
 stop
