@@ -205,6 +205,15 @@ static bool is_adapter(sluice_client *client, const char *name)
     return found;
 }
 
+static int size_of(const json *object, const char *name, uint32_t *ret, struct error *error)
+{
+    int64_t value;
+    int rc = json_integer(json_get(object, name), name, 0, INT32_MAX, &value, error);
+    if (!rc)
+        *ret = (uint32_t)value;
+    return rc;
+}
+
 /* What a load for it has to know; that of an adapter is the first model's, as it stands there. */
 static int ask_model(sluice_client *client, const char *name, struct transport_info *info,
                      struct error *error)
@@ -222,12 +231,11 @@ static int ask_model(sluice_client *client, const char *name, struct transport_i
     if (!answer && (error->code != ERR_NOT_FOUND || !is_adapter(client, name)))
         return -error->code;
     snprintf(info->model, sizeof(info->model), "%s", name);
-    if (answer) {
-        info->vocabulary = (uint32_t)json_number(json_get(answer, "vocabulary"));
-        info->context_max = (uint32_t)json_number(json_get(answer, "context_max"));
-    }
+    int rc = answer ? size_of(answer, "vocabulary", &info->vocabulary, error) : 0;
+    if (answer && !rc)
+        rc = size_of(json_get(answer, "limits"), "context_max", &info->context_max, error);
     json_free(answer);
-    return 0;
+    return rc;
 }
 
 int native_open(const char *path, const char *model, uint32_t connections,
