@@ -205,15 +205,6 @@ static bool is_adapter(sluice_client *client, const char *name)
     return found;
 }
 
-static int size_of(const json *object, const char *name, uint32_t *ret, struct error *error)
-{
-    int64_t value;
-    int rc = json_integer(json_get(object, name), name, 0, INT32_MAX, &value, error);
-    if (!rc)
-        *ret = (uint32_t)value;
-    return rc;
-}
-
 /* What a load for it has to know; that of an adapter is the first model's, as it stands there. */
 static int ask_model(sluice_client *client, const char *name, struct transport_info *info,
                      struct error *error)
@@ -231,9 +222,12 @@ static int ask_model(sluice_client *client, const char *name, struct transport_i
     if (!answer && (error->code != ERR_NOT_FOUND || !is_adapter(client, name)))
         return -error->code;
     snprintf(info->model, sizeof(info->model), "%s", name);
-    int rc = answer ? size_of(answer, "vocabulary", &info->vocabulary, error) : 0;
+    int64_t vocabulary = 0;
+    int rc = answer ? json_integer(json_get(answer, "vocabulary"), "vocabulary", 0, INT32_MAX,
+                                   &vocabulary, error)
+                    : 0;
     if (answer && !rc)
-        rc = size_of(json_get(answer, "limits"), "context_max", &info->context_max, error);
+        info->vocabulary = (uint32_t)vocabulary;
     json_free(answer);
     return rc;
 }
@@ -264,8 +258,7 @@ int native_open(const char *path, const char *model, uint32_t connections,
         }
     }
     const sluice_info *info = sluice_client_info(native->clients[0]);
-    *ret_info =
-        (struct transport_info){.vocabulary = info->vocabulary, .context_max = info->context_max};
+    *ret_info = (struct transport_info){.vocabulary = info->vocabulary};
     snprintf(ret_info->model, sizeof(ret_info->model), "%s", info->model);
     native->model = model;
     int rc = model ? ask_model(native->clients[0], model, ret_info, error) : 0;

@@ -25,5 +25,5 @@ struct transport {
 /* What is known of the server before the run. */
 struct transport_info {
     char model[128];
-    uint32_t vocabulary, context_max; /* 0 = unknown */
+    uint32_t vocabulary; /* 0 = unknown */
 };
