@@ -52,11 +52,12 @@ __device__ __forceinline__ float roped_turn_eight(uint4 (&row)[HD / 32],
     float scale = eight_scale(greatest, DTYPE_HALF, rope.k_scale);
     if (!is_key)
         return scale;
+    const eight_divisor by = eight_divide_by(scale);
 #pragma unroll
     for (int j = 0; j < half; j++) {
         const float2(&l)[4] = x[j].low, (&h)[4] = x[j].high;
-        uint2 low = make_uint2(eight_pack(l[0], l[1], scale), eight_pack(l[2], l[3], scale));
-        uint2 high = make_uint2(eight_pack(h[0], h[1], scale), eight_pack(h[2], h[3], scale));
+        uint2 low = make_uint2(eight_pack(l[0], l[1], by), eight_pack(l[2], l[3], by));
+        uint2 high = make_uint2(eight_pack(h[0], h[1], by), eight_pack(h[2], h[3], by));
         row[j] = roped_halves(low);
         row[j + half] = roped_halves(high);
         if (cache) {
@@ -90,10 +91,11 @@ __device__ __forceinline__ float roped_round(uint4 (&value)[HD / 64], const rope
     for (int offset = 4; offset < WARP; offset *= 2)
         greatest = eight_greater(greatest, __shfl_xor_sync(FULL_MASK, greatest, offset));
     float scale = eight_scale(greatest, DTYPE_HALF, said);
+    const eight_divisor by = eight_divide_by(scale);
 #pragma unroll
     for (int j = 0; j < HD / 64; j++) {
-        uint2 kept = make_uint2(eight_pack(x[j][0], x[j][1], scale),
-                                eight_pack(x[j][2], x[j][3], scale));
+        uint2 kept = make_uint2(eight_pack(x[j][0], x[j][1], by),
+                                eight_pack(x[j][2], x[j][3], by));
         value[j] = roped_halves(kept);
         if (writes)
             *reinterpret_cast<uint2 *>(cache + (8 * j + g) * 8) = kept;

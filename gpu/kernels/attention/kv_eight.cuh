@@ -3,10 +3,8 @@
  */
 #pragma once
 
-#include <cuda_fp8.h>
-
 #include "gpu/kernels/common/batch.h"
-#include "gpu/kernels/common/device.cuh"
+#include "gpu/kernels/common/e4m3.cuh"
 
 /* One position of one KV head; up to the end of its piece the next ones follow. */
 struct eight_place {
@@ -47,18 +45,35 @@ __device__ __forceinline__ float eight_scale(uint32_t greatest, enum dtype dtype
     return greatest == 0 ? 1.0f : fmaxf(scale, KV_SCALE_MIN);
 }
 
-__device__ __forceinline__ uint8_t eight_of(float value, float scale)
+/* By which a head's elements are divided, as a division is rounded but without one, whose code is
+ * long (e4m3_quotient_plain): what is very small or very great is brought to the middle before. */
+struct eight_divisor {
+    e4m3_divisor by;
+    float factor; /* of what is divided: a power of two */
+};
+
+__device__ __forceinline__ eight_divisor eight_divide_by(float scale)
 {
-    return __nv_cvt_float_to_fp8(__fdiv_rn(value, scale), __NV_SATFINITE, __NV_E4M3);
+    float factor = scale < 0x1p-60f ? 0x1p64f : scale > 0x1p60f ? 0x1p-64f : 1.0f;
+    return {e4m3_divide_by(scale * factor), factor};
+}
+
+__device__ __forceinline__ float eight_quotient(float value, const eight_divisor &of)
+{
+    return e4m3_quotient_plain(value * of.factor, of.by);
+}
+
+__device__ __forceinline__ uint8_t eight_of(float value, const eight_divisor &by)
+{
+    return __nv_cvt_float_to_fp8(eight_quotient(value, by), __NV_SATFINITE, __NV_E4M3);
 }
 
 /* Four of them, the first in the lowest byte. */
-__device__ __forceinline__ uint32_t eight_pack(const float2 &low, const float2 &high, float scale)
+__device__ __forceinline__ uint32_t eight_pack(const float2 &low, const float2 &high,
+                                               const eight_divisor &by)
 {
-    float2 a = make_float2(__fdiv_rn(low.x, scale), __fdiv_rn(low.y, scale));
-    float2 b = make_float2(__fdiv_rn(high.x, scale), __fdiv_rn(high.y, scale));
-    return __nv_cvt_float2_to_fp8x2(a, __NV_SATFINITE, __NV_E4M3) |
-           static_cast<uint32_t>(__nv_cvt_float2_to_fp8x2(b, __NV_SATFINITE, __NV_E4M3)) << 16;
+    return e4m3_round2(eight_quotient(low.x, by), eight_quotient(low.y, by)) |
+           e4m3_round2(eight_quotient(high.x, by), eight_quotient(high.y, by)) << 16;
 }
 
 __device__ __forceinline__ float eight_value(uint8_t element)

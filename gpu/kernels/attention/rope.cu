@@ -62,11 +62,12 @@ __device__ static void eight_store(const eight_place &to, uint32_t head_dim, enu
 #pragma unroll
     for (int offset = WARP / 2; offset; offset /= 2)
         greatest = eight_greater(greatest, __shfl_xor_sync(FULL_MASK, greatest, offset));
-    float scale = eight_scale(greatest, dtype, said);
+    const float scale = eight_scale(greatest, dtype, said);
+    const eight_divisor by = eight_divide_by(scale);
 #pragma unroll
     for (int j = 0; j < COUNT; j++)
         if (index(j) < head_dim)
-            to.elements[index(j)] = eight_of(value(j), scale);
+            to.elements[index(j)] = eight_of(value(j), by);
     if (threadIdx.x % WARP == 0)
         *to.scale = scale;
 }
@@ -176,12 +177,13 @@ __device__ __forceinline__ void eight_store_pairs(const rope_pairs &x, const eig
     for (uint32_t offset = 1; offset < chunks; offset *= 2)
         greatest = eight_greater(greatest,
                                  __shfl_xor_sync(head_lanes(chunks), greatest, offset));
-    float scale = eight_scale(greatest, a.dtype, said);
+    const float scale = eight_scale(greatest, a.dtype, said);
+    const eight_divisor by = eight_divide_by(scale);
     uint8_t *low = to.elements + i, *high = low + a.head_dim / 2;
-    *reinterpret_cast<uint2 *>(low) = make_uint2(eight_pack(x.low[0], x.low[1], scale),
-                                                 eight_pack(x.low[2], x.low[3], scale));
-    *reinterpret_cast<uint2 *>(high) = make_uint2(eight_pack(x.high[0], x.high[1], scale),
-                                                  eight_pack(x.high[2], x.high[3], scale));
+    *reinterpret_cast<uint2 *>(low) = make_uint2(eight_pack(x.low[0], x.low[1], by),
+                                                 eight_pack(x.low[2], x.low[3], by));
+    *reinterpret_cast<uint2 *>(high) = make_uint2(eight_pack(x.high[0], x.high[1], by),
+                                                  eight_pack(x.high[2], x.high[3], by));
     if (i == 0)
         *to.scale = scale;
 }

@@ -24,6 +24,32 @@ uint32_t device_context(int device)
     return contexts[device % DEVICE_PROPS_MAX].load(std::memory_order_relaxed) + 1;
 }
 
+static __global__ void whole_processor() {}
+
+static uint32_t clusters_at_once(uint32_t blocks, uint32_t processors, int shared)
+{
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = blocks;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(processors / blocks * blocks);
+    config.blockDim = dim3(32);
+    config.dynamicSmemBytes = shared;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int count = 0;
+    if (blocks == 1)
+        return processors;
+    if (cudaFuncSetAttribute(whole_processor, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             shared) != cudaSuccess ||
+        cudaOccupancyMaxActiveClusters(&count, whole_processor, &config) != cudaSuccess) {
+        cudaGetLastError(); /* of a device without clusters */
+        return 0;
+    }
+    return count;
+}
+
 /* Two threads may both ask about a device: they store the same. */
 const struct device_props *device_props()
 {
@@ -40,8 +66,14 @@ const struct device_props *device_props()
         return &nothing;
     if (pretended)
         major = pretended, minor = 0;
-    facts[device] = {device, major, minor, static_cast<uint32_t>(processors),
-                     static_cast<uint32_t>(shared)};
+    struct device_props *all = &facts[device];
+    all->ordinal = device;
+    all->major = major;
+    all->minor = minor;
+    all->processors = processors;
+    all->shared_max = shared;
+    for (uint32_t i = 0; i < 4; i++)
+        all->clusters[i] = clusters_at_once(1u << i, processors, shared);
     known[device].store(true, std::memory_order_release);
     return &facts[device];
 }

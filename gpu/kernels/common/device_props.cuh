@@ -13,10 +13,22 @@ struct device_props {
     int major, minor;    /* compute capability */
     uint32_t processors; /* SMs */
     uint32_t shared_max; /* bytes of shared memory that a block may have */
+    /* Clusters of 1, 2, 4 and 8 blocks that run at once where each block has an SM of its own. They
+     * do not cross the groups that SMs are in, so that large ones leave some of those empty. */
+    uint32_t clusters[4];
 };
 
 /* Never NULL; of a device that cannot be asked all is 0, and the launch will say why. */
 const struct device_props *device_props();
+
+/* Of 1, 2, 4 or 8 blocks; see `clusters`. */
+static inline uint32_t device_clusters(const struct device_props *device, uint32_t blocks)
+{
+    uint32_t at = 0;
+    while (1u << at < blocks)
+        at++;
+    return device->clusters[at];
+}
 
 /* For tests, before any other call: devices say to be of compute capability `major`.0. */
 void device_pretend(int major);

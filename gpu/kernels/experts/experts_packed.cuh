@@ -7,7 +7,7 @@
 
 #include "gpu/kernels/experts/experts.cuh"
 #include "gpu/kernels/matmul/e2m1.cuh"
-#include "gpu/kernels/matmul/e4m3.cuh"
+#include "gpu/kernels/common/e4m3.cuh"
 #include "gpu/kernels/matmul/whole.cuh"
 
 #define PACKED_UNIT 16     /* elements of a row that a thread takes at once */

@@ -5,7 +5,7 @@
 #include "gpu/kernels/activation/activation.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/ring.cuh"
-#include "gpu/kernels/matmul/e4m3.cuh"
+#include "gpu/kernels/common/e4m3.cuh"
 #include "gpu/kernels/matmul/matmul.cuh"
 #include "gpu/kernels/norm/norm.cuh"
 

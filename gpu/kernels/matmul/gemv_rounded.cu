@@ -6,11 +6,12 @@
  * way, so that no kernel stands before the product. Behind a norm that is owed x is made whole of
  * the residual first, in the order of norm.cu, and rounded as if it had been there.
  *
- * There is at most one block for each SM, and it takes less than half of an SM's shared memory: so
- * a block of the next kernel has room beside it, and its weights begin to come while this one's
- * last ones are multiplied. A block takes tile after tile of 64 outputs (of gate and up 32 channels
- * of each), the left operand; all rows are the right one. Where tiles are few, a cluster of blocks
- * shares the columns of each; every block adds up a part of the outputs, in the order of blocks.
+ * There is at most one block for each SM, and its ring takes nearly all of an SM's shared memory:
+ * what has come by the time x is made is what the making does not cost. A block takes tile after
+ * tile of 64 outputs (of gate and up 32 channels of each), the left operand; all rows are the right
+ * one. Where tiles are few, or do not deal evenly, a cluster of blocks shares the columns of each.
+ * Of a tile's sums each block finishes a part of the outputs, to which the others push theirs, in
+ * the order of blocks; other warps do that while the next tile is multiplied.
  *
  * Tensor cores keep some 13 bits of what they have summed: every 128 columns are summed anew, by
  * the scales of blocks where there are some, and added up in float32. */
@@ -48,41 +49,93 @@ __device__ __forceinline__ float scale_ask(const args &a, const place &p, uint32
                : 0.0f;
 }
 
+/* Where a group is in a tile. */
+struct step_cursor {
+    uint32_t turn; /* which of the block's steps */
+    ring_cursor at;
+    int own; /* of the group's */
+};
+
+__device__ __forceinline__ void step_next(step_cursor &of, const args &a)
+{
+    of.turn += GROUPS;
+    of.own++;
+    of.at.stage += GROUPS;
+    if (of.at.stage >= a.stages)
+        of.at.stage -= a.stages, of.at.phase ^= 1;
+}
+
+/* So many steps one behind the other, whose products are waited for together: what a group waits
+ * for between them is what it takes. */
+template <int COUNT, bool BLOCKS>
+__device__ __forceinline__ void steps_multiply(float (&sum)[4], const args &a, const place &p,
+                                               step_cursor &of, float scale)
+{
+    float part[COUNT][4], by[COUNT][2];
+    uint32_t stages[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        const uint32_t stage = p.stages + of.at.stage * STAGE_BYTES;
+        ring_wait_full(p.full, of.at);
+        wgmma_begin();
+#pragma unroll
+        for (int k = 0; k < STEP; k += 32)
+            wgmma_eight(part[i], wgmma_operand(stage + k, 16),
+                        wgmma_operand(p.x + of.turn * X_STEP_BYTES + k, 16), k > 0);
+        wgmma_commit();
+        if (BLOCKS) {
+            const float *groups = p.groups + (p.first + of.turn) * ROWS + threadIdx.x % 4 * 2;
+            float of_block = __shfl_sync(FULL_MASK, scale, of.own);
+            by[i][0] = of_block * groups[0];
+            by[i][1] = of_block * groups[1];
+        }
+        stages[i] = ring_barrier(p.empty, of.at);
+        step_next(of, a);
+    }
+    wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        wgmma_hold(part[i]);
+        if (threadIdx.x % WARP == 0)
+            barrier_arrive(stages[i]);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            sum[j] += BLOCKS ? part[i][j] * by[i][j % 2] : part[i][j];
+    }
+}
+
 /* This group's sums of a tile. A thread has those of outputs lane / 4 and 8 behind it, of two
  * rows. */
 template <bool BLOCKS>
 __device__ __forceinline__ void multiply(float (&sum)[4], const args &a, const place &p, turns &of,
                                          float scale)
 {
-    const uint32_t row = threadIdx.x % 4 * 2;
-    int own = 0;
-    for (uint32_t turn = of.first; turn < p.end - p.first; turn += GROUPS, own++) {
-        const uint32_t stage = p.stages + of.at.stage * STAGE_BYTES;
-        float part[4], by[2] = {1, 1};
-        ring_wait_full(p.full, of.at);
-        wgmma_begin();
+    const uint32_t count = p.end - p.first;
+    step_cursor step = {of.first, of.at, 0};
+    while (step.turn + (TOGETHER - 1) * GROUPS < count)
+        steps_multiply<TOGETHER, BLOCKS>(sum, a, p, step, scale);
+    while (step.turn < count)
+        steps_multiply<1, BLOCKS>(sum, a, p, step, scale);
+    of.at = step.at;
+}
+
+/* A tile's sums of this group, to those who finish. */
+__device__ __forceinline__ void sums_leave(const float (&sum)[4], const place &p, fixed &shared,
+                                           ring_cursor &tile)
+{
+    const uint32_t lane = threadIdx.x % WARP, group = threadIdx.x / GROUP_THREADS;
+    const uint32_t of = threadIdx.x % GROUP_THREADS / WARP * 16 + lane / 4;
+    ring_wait_empty(p.taken, tile);
 #pragma unroll
-        for (int k = 0; k < STEP; k += 32)
-            wgmma_eight(part, wgmma_operand(stage + k, 16),
-                        wgmma_operand(p.x + turn * X_STEP_BYTES + k, 16), k > 0);
-        wgmma_commit();
-        if (BLOCKS) {
-            const float *groups = p.groups + (p.first + turn) * ROWS + row;
-            float of_block = __shfl_sync(FULL_MASK, scale, own);
-            by[0] = of_block * groups[0];
-            by[1] = of_block * groups[1];
-        }
-        wgmma_wait<0>();
-        wgmma_hold(part);
-        if (threadIdx.x % WARP == 0)
-            ring_give_back(p.empty, of.at);
-        of.at.stage += GROUPS;
-        if (of.at.stage >= a.stages)
-            of.at.stage -= a.stages, of.at.phase ^= 1;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            sum[i] += BLOCKS ? part[i] * by[i % 2] : part[i];
+    for (int i = 0; i < 4; i++) {
+        uint32_t row = lane % 4 * 2 + i % 2;
+        if (row < MATMUL_ROUNDS_MAX)
+            shared.sums[tile.stage][group][row][of + i / 2 * 8] = sum[i];
     }
+    __syncwarp();
+    if (lane == 0)
+        barrier_arrive(ring_barrier(p.made, tile));
+    ring_next(tile, TILES_AHEAD);
 }
 
 /* ---- results ---- */
@@ -123,78 +176,134 @@ __device__ __forceinline__ output output_ask(const args &a, const place &p, uint
     return out;
 }
 
-/* An output's sum, of all groups of all blocks of the cluster. */
-__device__ __forceinline__ float sum_of(const args &a, const fixed &shared, uint32_t row,
-                                        uint32_t of)
+/* What all groups of this block have of an output. */
+__device__ __forceinline__ float sum_here(const fixed &shared, uint32_t stage, uint32_t row,
+                                          uint32_t of)
 {
-    const uint32_t at = shared_address(&shared.sums[0][row][of]);
-    float out = 0;
-#pragma unroll 1
-    for (uint32_t i = 0; i < a.cluster; i++) {
-        uint32_t from = a.cluster > 1 ? cluster_address(at, i) : at;
-        float part[GROUPS];
-#pragma unroll
-        for (uint32_t group = 0; group < GROUPS; group++)
-            part[group] = cluster_load_value(from + group * sizeof shared.sums[0]);
-        out += part[0] + part[1];
-    }
-    return out;
+    return shared.sums[stage][0][row][of] + shared.sums[stage][1][row][of];
 }
 
-__device__ __forceinline__ void output_store(const args &a, const place &p, fixed &shared,
-                                             const output &o)
+/* Where another block's sum of the output with this number is. */
+__device__ __forceinline__ const float *sum_there(const fixed &shared, uint32_t stage,
+                                                  uint32_t block, uint32_t up, uint32_t number)
+{
+    return &shared.others[stage][block][up][number];
+}
+
+/* To all other blocks, what this one has of the outputs that they finish: each thread to those that
+ * have its number there. A push overtakes no sum that is still to be read: who pushes a tile has
+ * the sums of the tile before, and they were pushed behind the reading of the one before that. */
+__device__ __forceinline__ void sums_push(const args &a, const place &p, const fixed &shared,
+                                          uint32_t stage, uint32_t number)
+{
+    const uint32_t part = p.height / a.cluster, row = number / part, of = number % part;
+    const uint32_t barrier = shared_address(&shared.pushed[number / WARP][stage]);
+#pragma unroll 1
+    for (uint32_t block = 0; block < a.cluster; block++) {
+        if (block == p.rank)
+            continue;
+        uint32_t there = cluster_address(barrier, block);
+        for (uint32_t up = 0; up <= (a.m.gated ? 1u : 0u); up++) {
+            uint32_t at = shared_address(sum_there(shared, stage, p.rank, up, number));
+            float sum = sum_here(shared, stage, row, block * part + of + up * p.height);
+            cluster_push(cluster_address(at, block), sum, there);
+        }
+    }
+}
+
+/* Of gate and up, or one: the sums of all blocks, in their order. */
+__device__ __forceinline__ void sums_add(float (&sum)[2], const args &a, const place &p,
+                                         const fixed &shared, uint32_t stage, uint32_t number)
+{
+    for (uint32_t up = 0; up <= (a.m.gated ? 1u : 0u); up++) {
+        float mine = sum[up], out = 0;
+#pragma unroll 1
+        for (uint32_t block = 0; block < a.cluster; block++)
+            out += block == p.rank ? mine : *sum_there(shared, stage, block, up, number);
+        sum[up] = out;
+    }
+}
+
+/* Returns the square of what is handed on. */
+__device__ __forceinline__ float output_store(const args &a, const fixed &shared, const output &o,
+                                              const float (&sum)[2])
 {
     const struct matmul_args &m = a.m;
     const float by_row = m.w.input.rounding == ROUNDING_GROUP ? 1.0f : shared.scales[o.row];
-    float y = sum_of(a, shared, o.row, o.of) * (by_row * o.scale[0]) + o.bias[0];
+    float y = sum[0] * (by_row * o.scale[0]) + o.bias[0];
     if (m.gated || m.activates)
         y = matmul_activated(m, y);
     if (m.gated)
-        y *= sum_of(a, shared, o.row, o.of + p.height) * (by_row * o.scale[1]) + o.bias[1];
+        y *= sum[1] * (by_row * o.scale[1]) + o.bias[1];
     if (m.adds)
         y += o.before;
     store_value(m.y, (size_t)o.row * m.y_stride + o.n, m.y_dtype, y);
     if (!m.norm_out.weight)
-        return;
+        return 0;
     store_value(m.norm_out.out, (size_t)o.row * m.norm_out.out_stride + o.n, m.x_dtype,
                 y * o.weight);
-    shared.squares[o.row][o.of] += y * y;
+    return y * y;
 }
 
-/* Whole group: the sums of squares of all that the block has handed on, and none where there is no
- * block. */
-__device__ __forceinline__ void squares_hand(const args &a, const place &p, const fixed &shared)
+/* All that finish: the sums of squares of all that the block has handed on, and none where there is
+ * no block. */
+__device__ __forceinline__ void squares_hand(const args &a, const place &p, fixed &shared,
+                                             uint32_t number, float squares)
 {
     float *to = a.m.norm_out.squares;
     const uint32_t part = p.height / a.cluster, rows = a.m.rows.max;
-    multipliers_sync();
-    if (threadIdx.x < rows) {
+    if (number < part * rows)
+        shared.squares[number / part][number % part] = squares;
+    finishers_sync();
+    if (number < rows) {
         float sum = 0;
         for (uint32_t i = 0; i < part; i++)
-            sum += shared.squares[threadIdx.x][p.rank * part + i];
-        to[threadIdx.x * MATMUL_PARTS + blockIdx.x] = sum;
+            sum += shared.squares[number][i];
+        to[number * MATMUL_PARTS + blockIdx.x] = sum;
     }
     if (blockIdx.x == 0)
-        for (uint32_t i = threadIdx.x; i < rows * MATMUL_PARTS; i += MULTIPLIERS)
+        for (uint32_t i = number; i < rows * MATMUL_PARTS; i += FINISHERS)
             if (i % MATMUL_PARTS >= gridDim.x)
                 to[i] = 0;
 }
 
-__device__ __forceinline__ void tile_finish(const float (&sum)[4], const args &a, const place &p,
-                                            fixed &shared, const output &own, uint32_t phase)
+/* All that finish: the block's part of every tile. */
+__device__ __forceinline__ void finish(const args &a, const place &p, fixed &shared)
 {
-    const uint32_t lane = threadIdx.x % WARP, group = threadIdx.x / GROUP_THREADS;
-    const uint32_t of = threadIdx.x % GROUP_THREADS / WARP * 16 + lane / 4;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        uint32_t row = lane % 4 * 2 + i % 2;
-        if (row < MATMUL_ROUNDS_MAX)
-            shared.sums[group][row][of + i / 2 * 8] = sum[i];
+    const uint32_t number = threadIdx.x - MULTIPLIERS, warp = number / WARP, lane = number % WARP;
+    const uint32_t part = p.height / a.cluster, count = part * a.m.rows.max;
+    const uint32_t mine = count > warp * WARP ? min(count - warp * WARP, WARP) : 0;
+    const uint32_t pushed = (a.cluster - 1) * mine * (a.m.gated ? 2 : 1) * sizeof(float);
+    ring_cursor at = {0, 0};
+    float squares = 0;
+    for (uint32_t tile = p.cluster; tile < a.tiles; tile += p.clusters) {
+        const output own = output_ask(a, p, tile, number);
+        const uint32_t barrier = shared_address(&shared.pushed[warp][at.stage]);
+        float sum[2] = {};
+        if (pushed && lane == 0)
+            barrier_expect(barrier, pushed);
+        ring_wait_full(p.made, at);
+        if (number < count) {
+            for (uint32_t up = 0; up <= (a.m.gated ? 1u : 0u); up++)
+                sum[up] = sum_here(shared, at.stage, own.row, own.of + up * p.height);
+            if (pushed)
+                sums_push(a, p, shared, at.stage, number);
+        }
+        __syncwarp();
+        if (lane == 0)
+            barrier_arrive(ring_barrier(p.taken, at));
+        if (pushed) {
+            cluster_wait(barrier, at.phase);
+            if (number < count)
+                sums_add(sum, a, p, shared, at.stage, number);
+        }
+        if (own.valid)
+            squares += output_store(a, shared, own, sum);
+        __syncwarp(); /* what others pushed has been read by all lanes */
+        ring_next(at, TILES_AHEAD);
     }
-    cluster_meet(a, shared, 0, phase);
-    if (own.valid)
-        output_store(a, p, shared, own);
-    cluster_meet(a, shared, 1, phase); /* others may still read these sums */
+    if (a.m.norm_out.weight)
+        squares_hand(a, p, shared, number, squares);
 }
 
 /* Towards the L2: what a block needs behind all its weights. */
@@ -219,21 +328,16 @@ __device__ __forceinline__ void prefetch(const args &a, const place &p)
 
 #endif
 
-template <int TURNS, bool BLOCKS>
-__global__ void __launch_bounds__(THREADS, PER_PROCESSOR)
+template <int TURNS, int COUNT, bool BLOCKS>
+__global__ void __launch_bounds__(THREADS, 1)
     gemv_rounded_kernel(const __grid_constant__ struct args a)
 {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(ALIGNMENT) char memory[];
     __shared__ fixed shared;
     const place p = place_of(a, memory, shared);
-    if (threadIdx.x == 0) {
-        ring_init(p.full, STAGES_MAX, 1);
-        ring_init(p.empty, STAGES_MAX, GROUP_THREADS / WARP);
-        for (int i = 0; i < 2; i++)
-            barrier_init(shared_address(&shared.meetings[i]), a.cluster * (MULTIPLIERS / WARP));
-        barrier_init_done();
-    }
+    if (threadIdx.x == 0)
+        barriers_begin(p, shared);
     if (a.cluster > 1)
         cluster_sync(); /* the others' barriers are there, too */
     else
@@ -248,14 +352,14 @@ __global__ void __launch_bounds__(THREADS, PER_PROCESSOR)
     float scale = BLOCKS ? scale_ask(a, p, p.cluster, of) : 0;
     prefetch(a, p);
     x_clear(a, p);
-    if (threadIdx.x < MATMUL_ROUNDS_MAX * OUTPUTS)
-        shared.squares[threadIdx.x / OUTPUTS][threadIdx.x % OUTPUTS] = 0;
-    x_make<TURNS>(a, p, shared);
-    if (threadIdx.x >= MULTIPLIERS)
+    x_make<TURNS, COUNT>(a, p, shared);
+    if (threadIdx.x >= MULTIPLIERS) {
+        if (threadIdx.x < MULTIPLIERS + FINISHERS)
+            finish(a, p, shared);
         return;
-    uint32_t phase = 0;
+    }
+    ring_cursor at = {0, 0};
     for (uint32_t tile = p.cluster; tile < a.tiles; tile += p.clusters) {
-        const output own = output_ask(a, p, tile, threadIdx.x);
         const float scale_now = scale;
         float sum[4] = {};
         turns next = of;
@@ -264,13 +368,8 @@ __global__ void __launch_bounds__(THREADS, PER_PROCESSOR)
             scale = scale_ask(a, p, tile + p.clusters, next);
         multiply<BLOCKS>(sum, a, p, of, scale_now);
         of.first = next.first;
-
-        tile_finish(sum, a, p, shared, own, phase);
-        phase ^= 1;
+        sums_leave(sum, p, shared, at);
     }
-    if (a.m.norm_out.weight)
-        squares_hand(a, p, shared);
-
 #endif
 }
 
@@ -289,8 +388,7 @@ static uint32_t group_bytes_of(const struct weight *w)
 /* Of x and stages. */
 static uint32_t room_of(const struct weight *w)
 {
-    uint32_t block = (device_props()->shared_max + RESERVED) / PER_PROCESSOR - RESERVED;
-    return block - FIXED - group_bytes_of(w);
+    return device_props()->shared_max - FIXED - group_bytes_of(w);
 }
 
 /* Blocks that share a tile's columns: what takes least time, in steps, of those whose x leaves room
@@ -302,9 +400,9 @@ static uint32_t cluster_of(const struct matmul_args *m)
     const uint32_t tiles = ceil_div(m->gated ? m->w.n / 2 : m->w.n, height);
     uint32_t best = 0, least = UINT32_MAX;
     for (uint32_t cluster = 1; cluster <= CLUSTER_MAX && cluster <= steps; cluster *= 2) {
-        uint32_t own = ceil_div(steps, cluster), clusters = device->processors / cluster;
-        uint32_t cost = ceil_div(tiles, clusters) * (own + COST_TILE);
-        if (clusters && own <= GROUPS * WARP &&
+        uint32_t own = ceil_div(steps, cluster), clusters = device_clusters(device, cluster);
+        uint32_t cost = clusters ? ceil_div(tiles, clusters) * (own + COST_TILE) : UINT32_MAX;
+        if (own <= GROUPS * WARP &&
             own * X_STEP_BYTES + STAGES_MIN * STAGE_BYTES <= room_of(&m->w) && cost < least) {
             least = cost;
             best = cluster;
@@ -313,7 +411,7 @@ static uint32_t cluster_of(const struct matmul_args *m)
     return best;
 }
 
-template <int TURNS, bool BLOCKS>
+template <int TURNS, int COUNT, bool BLOCKS>
 static cudaError_t small_launch(const struct matmul_args *m, cudaStream_t stream)
 {
     const struct device_props *device = device_props();
@@ -330,12 +428,13 @@ static cudaError_t small_launch(const struct matmul_args *m, cudaStream_t stream
      * since copies end in any order and a barrier tells two turns of the ring apart, no more. */
     a.stages = ring_stages(room_of(&m->w) - a.x_steps * X_STEP_BYTES, STAGE_BYTES, STAGES_MAX) /
                GROUPS * GROUPS;
-    cudaError_t result = device_allow(&once, gemv_rounded_kernel<TURNS, BLOCKS>, device, FIXED);
+    const auto kernel = gemv_rounded_kernel<TURNS, COUNT, BLOCKS>;
+    cudaError_t result = device_allow(&once, kernel, device, FIXED);
     if (result == cudaSuccess)
         result = tensor_map_bytes(&a.w, m->w.data, m->w.n, m->w.k, m->w.k, STEP, height);
     if (result != cudaSuccess)
         return result;
-    uint32_t clusters = device->processors / a.cluster;
+    uint32_t clusters = device_clusters(device, a.cluster);
     cudaLaunchAttribute attributes[2];
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -350,16 +449,24 @@ static cudaError_t small_launch(const struct matmul_args *m, cudaStream_t stream
     config.stream = stream;
     config.attrs = attributes;
     config.numAttrs = a.cluster > 1 ? 2 : 1;
-    return cudaLaunchKernelEx(&config, gemv_rounded_kernel<TURNS, BLOCKS>, a);
+    return cudaLaunchKernelEx(&config, kernel, a);
 }
 
-template <bool BLOCKS>
+template <int COUNT, bool BLOCKS>
 static cudaError_t small_turns(const struct matmul_args *m, cudaStream_t stream)
 {
     uint32_t turns = ceil_div(m->w.k, TURN);
-    return turns <= 1            ? small_launch<1, BLOCKS>(m, stream)
-           : turns <= NORM_TURNS ? small_launch<NORM_TURNS, BLOCKS>(m, stream)
-                                 : small_launch<TURNS_MAX, BLOCKS>(m, stream);
+    return turns <= 1            ? small_launch<1, COUNT, BLOCKS>(m, stream)
+           : turns <= NORM_TURNS ? small_launch<NORM_TURNS, COUNT, BLOCKS>(m, stream)
+                                 : small_launch<TURNS_MAX, COUNT, BLOCKS>(m, stream);
+}
+
+template <bool BLOCKS>
+static cudaError_t small_rows(const struct matmul_args *m, cudaStream_t stream)
+{
+    static_assert(MATMUL_ROUNDS_MAX == 2, "one row, or as many as may be");
+    return m->rows.max <= 1 ? small_turns<1, BLOCKS>(m, stream)
+                            : small_turns<MATMUL_ROUNDS_MAX, BLOCKS>(m, stream);
 }
 
 static bool scales_can(const struct matmul_args *a)
@@ -400,6 +507,6 @@ bool gemv_rounded_can(const struct matmul_args *a)
 
 cudaError_t gemv_rounded(const struct matmul_args *args, cudaStream_t stream)
 {
-    return rounding::has_blocks(&args->w) ? rounding::small_turns<true>(args, stream)
-                                          : rounding::small_turns<false>(args, stream);
+    return rounding::has_blocks(&args->w) ? rounding::small_rows<true>(args, stream)
+                                          : rounding::small_rows<false>(args, stream);
 }

@@ -2,12 +2,12 @@
  * come to shared memory, and how x is made there. */
 #pragma once
 
-#include "gpu/kernels/common/cluster_meet.cuh"
+#include "gpu/kernels/common/cluster_push.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/ring.cuh"
 #include "gpu/kernels/common/tensor_map.cuh"
 #include "gpu/kernels/common/wgmma.cuh"
-#include "gpu/kernels/matmul/e4m3.cuh"
+#include "gpu/kernels/common/e4m3.cuh"
 #include "gpu/kernels/matmul/matmul.cuh"
 #include "gpu/kernels/matmul/rounded.cuh"
 #include "gpu/kernels/norm/norm.cuh"
@@ -17,16 +17,16 @@
 #define ROWS 8            /* of the right operand */
 #define GROUP_THREADS 128 /* of a warpgroup */
 #define GROUPS 2          /* which take steps in turns */
+#define TOGETHER 2        /* steps that a group waits for at once */
 #define MULTIPLIERS (GROUPS * GROUP_THREADS)
-#define WORKERS 512 /* make x, of which these are the first; as many as norm.cu has */
+#define FINISHERS 128 /* behind them: add up, store and hand on while the next tile is multiplied */
+#define WORKERS 512   /* make x, of which all these are the first; as many as norm.cu has */
 #define WARPS (WORKERS / WARP)
 #define THREADS (WORKERS + WARP)
-#define PER_PROCESSOR 2 /* blocks: one of this kernel, one of the next */
 #define STAGE_BYTES (OUTPUTS * STEP)
-#define STAGES_MAX 12
+#define STAGES_MAX 24
 #define STAGES_MIN 4
 #define ALIGNMENT 1024 /* of what is swizzled */
-#define RESERVED 1024  /* of an SM's shared memory, for each block */
 #define X_STEP_BYTES (ROWS * STEP)
 #define PITCH (OUTPUTS + 4) /* floats of a row of sums, against bank conflicts */
 #define EACH 8              /* values of x that a thread has in a turn */
@@ -34,12 +34,15 @@
 #define TURNS_MAX 4
 #define NORM_TURNS 2 /* of a row that is normed */
 #define CLUSTER_MAX 8
-#define COST_TILE 8 /* of a tile's begin and end, in steps */
+#define TILES_AHEAD 2 /* whose sums may wait for who finishes */
+#define COST_TILE 1   /* of a tile's begin and end, in steps */
+#define PUSHED (MATMUL_ROUNDS_MAX * OUTPUTS / 2) /* sums that a block gets of another, at most */
 
 static_assert(NORM_TURNS * TURN <= NORM_THREADS * 8, "a row that is normed is one turn of norm.cu");
 static_assert(NORM_TURNS * WARPS <= WARP, "a warp adds up all warps' sums");
-static_assert(MATMUL_ROUNDS_MAX <= ROWS && MATMUL_ROUNDS_MAX * OUTPUTS <= MULTIPLIERS,
+static_assert(MATMUL_ROUNDS_MAX <= ROWS && MATMUL_ROUNDS_MAX * OUTPUTS <= FINISHERS,
               "rows are the right operand, and each output of a tile has a thread");
+static_assert(MULTIPLIERS + FINISHERS <= WORKERS, "who finishes has made x before");
 
 namespace rounding
 {
@@ -55,11 +58,13 @@ struct args {
 /* What is not dynamic. */
 struct fixed {
     ring_barriers<STAGES_MAX> barriers;
-    float sums[GROUPS][MATMUL_ROUNDS_MAX][PITCH];
-    float scales[ROWS];                        /* of whole rows */
-    float parts[MATMUL_ROUNDS_MAX][WARP];      /* of rows that are made, by warps */
+    ring_barriers<TILES_AHEAD> tiles; /* whose sums are made, and taken */
+    uint64_t pushed[FINISHERS / WARP][TILES_AHEAD];
+    float sums[TILES_AHEAD][GROUPS][MATMUL_ROUNDS_MAX][PITCH];
+    float others[TILES_AHEAD][CLUSTER_MAX][2][PUSHED]; /* by block; of gate and up, or one */
+    float scales[ROWS];                                /* of whole rows */
+    float parts[2][MATMUL_ROUNDS_MAX][WARP]; /* of rows, by warps: sums of squares, greatest */
     float squares[MATMUL_ROUNDS_MAX][OUTPUTS]; /* of what is handed on */
-    uint64_t meetings[2];                      /* of all that multiply in a cluster */
 };
 #define FIXED ((sizeof(struct fixed) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT)
 
@@ -75,7 +80,7 @@ __device__ __forceinline__ void store_shared_half(uint32_t address, const uint2 
 struct place {
     uint32_t cluster, clusters, rank; /* its cluster, of so many; itself in that */
     uint32_t first, end;              /* its steps */
-    uint32_t x, stages, full, empty;
+    uint32_t x, stages, full, empty, made, taken; /* made, taken: of tiles */
     float *groups;            /* scales of x's groups: [step][row] */
     uint32_t height, outputs; /* of a tile; of the matrix */
 };
@@ -94,9 +99,22 @@ __device__ __forceinline__ place place_of(const args &a, char *memory, fixed &sh
         memory + (p.stages + a.stages * STAGE_BYTES - shared_address(memory)));
     p.full = shared_address(shared.barriers.full);
     p.empty = shared_address(shared.barriers.empty);
+    p.made = shared_address(shared.tiles.full);
+    p.taken = shared_address(shared.tiles.empty);
     p.height = a.m.gated ? OUTPUTS / 2 : OUTPUTS;
     p.outputs = a.m.gated ? a.m.w.n / 2 : a.m.w.n;
     return p;
+}
+
+/* One thread, before anybody waits for one. */
+__device__ __forceinline__ void barriers_begin(const place &p, fixed &shared)
+{
+    ring_init(p.full, STAGES_MAX, 1);
+    ring_init(p.empty, STAGES_MAX, GROUP_THREADS / WARP);
+    ring_init(p.made, TILES_AHEAD, MULTIPLIERS / WARP);
+    ring_init(p.taken, TILES_AHEAD, FINISHERS / WARP);
+    ring_init(shared_address(shared.pushed), FINISHERS / WARP * TILES_AHEAD, 1);
+    barrier_init_done();
 }
 
 /* One thread: weights of all the block's tiles, which wait for no kernel. */
@@ -123,26 +141,10 @@ __device__ __forceinline__ void workers_sync()
     asm volatile("bar.sync 1, %0;" ::"n"(WORKERS) : "memory");
 }
 
-/* All that multiply. */
-__device__ __forceinline__ void multipliers_sync()
+/* All that finish. */
+__device__ __forceinline__ void finishers_sync()
 {
-    asm volatile("bar.sync 2, %0;" ::"n"(MULTIPLIERS) : "memory");
-}
-
-/* All that multiply in a cluster, at one of its meetings: what they wrote before is seen behind it.
- * Not cluster_sync(), which the thread that brings weights would have to wait for, too. */
-__device__ __forceinline__ void cluster_meet(const args &a, const fixed &shared, int meeting,
-                                             uint32_t phase)
-{
-    uint32_t barrier = shared_address(&shared.meetings[meeting]), lane = threadIdx.x % WARP;
-    if (a.cluster == 1) {
-        multipliers_sync();
-        return;
-    }
-    __syncwarp();
-    if (lane < a.cluster)
-        cluster_arrive(cluster_address(barrier, lane));
-    cluster_wait(barrier, phase);
+    asm volatile("bar.sync 2, %0;" ::"n"(FINISHERS) : "memory");
 }
 
 /* ---- x ---- */
@@ -160,44 +162,23 @@ __device__ __forceinline__ float8 widened(const uint4 &words, enum dtype dtype)
     return {{a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}};
 }
 
-/* What a thread has of all rows, in 16 bits; zeros past the end, and of rows that are not there. */
-template <int TURNS> struct values {
-    uint4 x[MATMUL_ROUNDS_MAX][TURNS];
+/* What a thread has of all rows, in 16 bits; zeros past the end. */
+template <int TURNS, int COUNT> struct values {
+    uint4 x[COUNT][TURNS];
 };
 
-template <int TURNS>
-__device__ __forceinline__ void values_load(values<TURNS> &to, const struct matmul_args &m)
+template <int TURNS, int COUNT>
+__device__ __forceinline__ void values_load(values<TURNS, COUNT> &to, const struct matmul_args &m)
 {
 #pragma unroll
-    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+    for (uint32_t row = 0; row < COUNT; row++)
 #pragma unroll
         for (int turn = 0; turn < TURNS; turn++) {
             const uint16_t *from =
                 static_cast<const uint16_t *>(m.x) + (size_t)row * m.x_stride + column_of(turn);
-            to.x[row][turn] = row < m.rows.max && column_of(turn) < m.w.k
-                                  ? *reinterpret_cast<const uint4 *>(from)
-                                  : make_uint4(0, 0, 0, 0);
+            to.x[row][turn] = column_of(turn) < m.w.k ? *reinterpret_cast<const uint4 *>(from)
+                                                      : make_uint4(0, 0, 0, 0);
         }
-}
-
-/* Of each row, what `of_warp` makes of a warp's values, of all warps; `none` where there is none.
- */
-template <class OfWarp>
-__device__ __forceinline__ void rows_reduce(float (&value)[MATMUL_ROUNDS_MAX], fixed &shared,
-                                            OfWarp of_warp)
-{
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-#pragma unroll
-    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++) {
-        value[row] = of_warp(value[row]);
-        if (lane == 0)
-            shared.parts[row][warp] = value[row];
-    }
-    workers_sync();
-#pragma unroll
-    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
-        value[row] = of_warp(lane < WARPS ? shared.parts[row][lane] : 0.0f);
-    workers_sync();
 }
 
 /* A norm's weights, which are asked for before the residual is there. */
@@ -222,34 +203,35 @@ __device__ __forceinline__ void weights_load(weights<TURNS> &to, const struct ma
 /* What the norm that is owed gives of the residual. Of a row that is one turn of norm.cu's threads,
  * a warp here has what a warp there has, and sums are added in that order: the bits are the same.
  */
-template <int TURNS>
-__device__ __forceinline__ void values_norm(values<TURNS> &to, const weights<TURNS> &weight,
-                                            const struct matmul_args &m, fixed &shared)
+template <int TURNS, int COUNT>
+__device__ __forceinline__ void
+values_norm(values<TURNS, COUNT> &to, const weights<TURNS> &weight, const struct matmul_args &m,
+            fixed &shared)
 {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    float8 value[MATMUL_ROUNDS_MAX][TURNS];
+    float8 value[COUNT][TURNS];
 #pragma unroll
-    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+    for (uint32_t row = 0; row < COUNT; row++)
 #pragma unroll
         for (int turn = 0; turn < TURNS; turn++) {
             size_t at = (size_t)row * m.norm_in.residual_stride + column_of(turn);
             value[row][turn] = {};
-            if (row < m.rows.max && column_of(turn) < m.w.k)
+            if (column_of(turn) < m.w.k)
                 value[row][turn] = load_whole(m.norm_in.residual, at, DTYPE_F32);
         }
 #pragma unroll
-    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+    for (uint32_t row = 0; row < COUNT; row++)
 #pragma unroll
         for (int turn = 0; turn < TURNS; turn++) {
             float squares = warp_sum(norm_squares(0, value[row][turn]));
             if (lane == 0)
-                shared.parts[row][turn * WARPS + warp] = squares;
+                shared.parts[0][row][turn * WARPS + warp] = squares;
         }
     workers_sync();
 #pragma unroll
-    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++) {
+    for (uint32_t row = 0; row < COUNT; row++) {
         const uint32_t warps = TURNS * WARPS;
-        float squares = warp_sum(lane < warps ? shared.parts[row][lane] : 0.0f);
+        float squares = warp_sum(lane < warps ? shared.parts[0][row][lane] : 0.0f);
         float scale = norm_scale(squares, m.w.k, m.norm_in.eps);
 #pragma unroll
         for (int turn = 0; turn < TURNS; turn++) {
@@ -259,26 +241,30 @@ __device__ __forceinline__ void values_norm(values<TURNS> &to, const weights<TUR
                                          pack(v[4], v[5], m.x_dtype), pack(v[6], v[7], m.x_dtype));
         }
     }
-    workers_sync();
 }
 
 /* The scale of each row, where it has one. */
-template <int TURNS>
-__device__ __forceinline__ void values_scale(const values<TURNS> &of,
-                                             float (&scale)[MATMUL_ROUNDS_MAX],
+template <int TURNS, int COUNT>
+__device__ __forceinline__ void values_scale(const values<TURNS, COUNT> &of, float (&scale)[COUNT],
                                              const struct matmul_args &m, fixed &shared)
 {
-    float greatest[MATMUL_ROUNDS_MAX] = {};
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 #pragma unroll
-    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+    for (uint32_t row = 0; row < COUNT; row++) {
+        float greatest = 0;
 #pragma unroll
         for (int turn = 0; turn < TURNS; turn++)
-            greatest[row] =
-                fmaxf(greatest[row], e4m3_greatest(widened(of.x[row][turn], m.x_dtype).v));
-    rows_reduce(greatest, shared, [](float mine) { return warp_greatest(mine); });
+            greatest = fmaxf(greatest, e4m3_greatest(widened(of.x[row][turn], m.x_dtype).v));
+        greatest = warp_greatest(greatest);
+        if (lane == 0)
+            shared.parts[1][row][warp] = greatest;
+    }
+    workers_sync();
 #pragma unroll
-    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
-        scale[row] = e4m3_scale_to(greatest[row], m.w.input.scale);
+    for (uint32_t row = 0; row < COUNT; row++) {
+        float greatest = warp_greatest(lane < WARPS ? shared.parts[1][row][lane] : 0.0f);
+        scale[row] = e4m3_scale_to(greatest, m.w.input.scale);
+    }
 }
 
 /* Eight values of a row, rounded, where the tensor cores look for them. */
@@ -302,6 +288,13 @@ __device__ __forceinline__ void eight_round(const args &a, const place &p, const
                           e4m3_round8(value.v, e4m3_divide_by(scale)));
 }
 
+/* Whether a warp has values of the block's steps in a turn. */
+__device__ __forceinline__ bool is_own(const place &p, int turn)
+{
+    const uint32_t first = turn * TURN + threadIdx.x / WARP * (WARP * EACH);
+    return first < p.end * STEP && first + WARP * EACH > p.first * STEP;
+}
+
 /* Of all threads that make x, before anything is there: rows that do not exist are zeros. */
 __device__ __forceinline__ void x_clear(const args &a, const place &p)
 {
@@ -311,54 +304,49 @@ __device__ __forceinline__ void x_clear(const args &a, const place &p)
             store_shared(p.x + i * 16, make_uint4(0, 0, 0, 0));
 }
 
-/* Of all threads that make x; waits for the kernel before, and lets the one behind start: its
- * weights would come before the x of more than a row, which takes longer than they save. */
-template <int TURNS>
+/* Of all threads that make x; waits for the kernel before, and lets the one behind start, which
+ * finds room where blocks of this one have gone. */
+template <int TURNS, int COUNT>
 __device__ __forceinline__ void x_make(const args &a, const place &p, fixed &shared)
 {
     const struct matmul_args &m = a.m;
-    const bool early = m.rows.max == 1;
-    values<TURNS> of;
-    float scale[MATMUL_ROUNDS_MAX];
+    values<TURNS, COUNT> of;
+    float scale[COUNT];
     if (TURNS <= NORM_TURNS && m.norm_in.residual) {
-        constexpr int COUNT = TURNS <= NORM_TURNS ? TURNS : NORM_TURNS;
-        values<COUNT> normed;
-        weights<COUNT> weight;
+        constexpr int NORMED = TURNS <= NORM_TURNS ? TURNS : NORM_TURNS;
+        values<NORMED, COUNT> normed;
+        weights<NORMED> weight;
         weights_load(weight, m);
         grid_wait();
-        if (early)
-            grid_trigger();
+        grid_trigger();
         values_norm(normed, weight, m, shared);
 #pragma unroll
-        for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+        for (uint32_t row = 0; row < COUNT; row++)
 #pragma unroll
-            for (int turn = 0; turn < COUNT; turn++)
+            for (int turn = 0; turn < NORMED; turn++)
                 of.x[row][turn] = normed.x[row][turn];
     } else {
         grid_wait();
-        if (early)
-            grid_trigger();
+        grid_trigger();
         values_load(of, m);
     }
 #pragma unroll
-    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+    for (uint32_t row = 0; row < COUNT; row++)
         scale[row] = m.w.input.scale;
     if (m.w.input.rounding == ROUNDING_TOKEN)
         values_scale(of, scale, m, shared);
     if (threadIdx.x == 0)
 #pragma unroll
-        for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+        for (uint32_t row = 0; row < COUNT; row++)
             shared.scales[row] = scale[row];
 #pragma unroll
-    for (uint32_t row = 0; row < MATMUL_ROUNDS_MAX; row++)
+    for (int turn = 0; turn < TURNS; turn++)
+        if (is_own(p, turn))
 #pragma unroll
-        for (int turn = 0; turn < TURNS; turn++)
-            if (row < m.rows.max)
+            for (uint32_t row = 0; row < COUNT; row++)
                 eight_round(a, p, of.x[row][turn], scale[row], row, column_of(turn));
     reads_before_copy(); /* what was written is read the way that copies go */
     workers_sync();
-    if (!early)
-        grid_trigger();
 }
 
 #endif

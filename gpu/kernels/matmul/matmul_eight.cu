@@ -15,7 +15,7 @@
 #include "gpu/kernels/common/ring.cuh"
 #include "gpu/kernels/common/tensor_map.cuh"
 #include "gpu/kernels/common/wgmma.cuh"
-#include "gpu/kernels/matmul/e4m3.cuh"
+#include "gpu/kernels/common/e4m3.cuh"
 #include "gpu/kernels/matmul/rounded.cuh"
 
 #define OUTPUTS 64

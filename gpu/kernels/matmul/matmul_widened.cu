@@ -3,7 +3,7 @@
  * The latter: some rows of w at a time become 16-bit numbers in scratch, few enough that they stay
  * in the L2, and what multiplies such numbers does so. Their rounding to 16 bits is this way's own.
  * The former: a warp per output and eight rows, as in matmul_any.cu. */
-#include "gpu/kernels/matmul/e4m3.cuh"
+#include "gpu/kernels/common/e4m3.cuh"
 #include "gpu/kernels/matmul/rounded.cuh"
 #include "gpu/kernels/matmul/whole.cuh"
 

@@ -1,7 +1,7 @@
 /* Inputs rounded to e4m3, by token, by group or by one scale; and scales, bias, activation and add
  * behind a product that has none of these. Both read and write little beside what weights are. */
 #include "gpu/kernels/activation/activation.cuh"
-#include "gpu/kernels/matmul/e4m3.cuh"
+#include "gpu/kernels/common/e4m3.cuh"
 #include "gpu/kernels/matmul/rounded.cuh"
 #include "gpu/kernels/norm/norm.cuh"
 

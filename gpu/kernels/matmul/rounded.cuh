@@ -11,7 +11,7 @@
 #pragma once
 
 #include "gpu/kernels/activation/activation.cuh"
-#include "gpu/kernels/matmul/e4m3.cuh"
+#include "gpu/kernels/common/e4m3.cuh"
 #include "gpu/kernels/matmul/matmul.cuh"
 
 #define RAW_ROWS_MAX MATMUL_GATED_MAX /* of steps that decode: their sums are scaled behind */
