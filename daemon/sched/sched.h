@@ -250,6 +250,7 @@ struct sched {
     uint64_t copies_last[GPU_WAYS], copies_done[GPU_WAYS];
     uint32_t copies_max;               /* blocks of one call */
     double copy_us;                    /* of one block from the host, as measured; 0: never was */
+    time_us fetched_us;                /* when the last ones from there had come */
     time_us chunk_after_us;            /* a chunk was refused: none is asked for before */
     bool tier_full;                    /* it took nothing when it was last asked */
     struct sched_unwritten *unwritten; /* ring of cache.node_max */

@@ -174,9 +174,12 @@ static void name_all(struct sched *sched, struct sched_copies *copies, bool good
     }
 }
 
+/* From when those before them had come: a few behind many would seem slow, and be computed. */
 static void measure(struct sched *sched, const struct sched_copies *copies)
 {
-    double us = (double)(sched->now_us - copies->submitted_us) / copies->count;
+    bool alone = copies->submitted_us > sched->fetched_us;
+    time_us from = alone ? copies->submitted_us : sched->fetched_us;
+    double us = (double)(sched->now_us - from) / copies->count;
     bool first = sched->copy_us == 0;
     sched->copy_us = first ? us : sched->copy_us + RATE_WEIGHT * (us - sched->copy_us);
 }
@@ -186,6 +189,7 @@ void sched_fetch_ended(struct sched *sched, struct sched_copies *copies, bool go
     name_all(sched, copies, good);
     if (good)
         measure(sched, copies);
+    sched->fetched_us = sched->now_us;
     for (uint32_t i = 0; i < copies->plan.count; i++)
         kv_retire(&sched->kv, copies->copies[i].group, copies->copies[i].block, 0);
     for (uint32_t i = copies->count; i-- > 0;) { /* so that chains go tail first */

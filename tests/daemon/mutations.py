@@ -93,6 +93,8 @@ MUTATIONS = [
                "        tier_put_ended(&sched->tier, copies->copied[i].tier, true);\n"
                "    return copies->plan.count > 0 ? &copies->plan : NULL;\n"),
               ("        tier_put_ended(&sched->tier, copies->copied[i].tier, good);\n", "        (void)good;\n")], [TIER]),
+    Mutation("a few blocks that are copied behind many are slow", "daemon/sched/sched_fetch.c",
+             [("alone ? copies->submitted_us", "alone || true ? copies->submitted_us")], [TIER]),
     Mutation("a device that fails while its model falls asleep goes unseen", "daemon/service/sleeper.c",
              [("SLEEPER_STOPPING && !is_ill(of) &&", "SLEEPER_STOPPING && (!is_ill(of) || true) &&")], [SLEEP]),
     Mutation("an engine that was opened for a refused waking stays open", "daemon/service/sleeper.c",

@@ -522,6 +522,28 @@ START_TEST(what_is_sooner_computed_is_computed)
 }
 END_TEST
 
+/* What a block takes is not what it waited for those before it. */
+START_TEST(a_copy_behind_another_is_as_fast_as_that)
+{
+    struct fake_shape shape = shape_of(1);
+    rig_open_cached(&rig, &shape, 1, "salt");
+    struct seq *before = run(1);
+    push_out(run(2));
+    push_out(before);
+    rig.copies_late = true;
+    add(1, PROMPT);
+    add(2, PROMPT);
+    ck_assert(rig_copy(&rig, GPU_FROM_HOST) && rig_copy(&rig, GPU_FROM_HOST));
+    rig.sched.copy_us = 0;
+    for (int i = 0; i < 2; i++) {
+        rig.now_us += 100 * (FOUND / BLOCK);
+        ck_assert(rig_copied(&rig, GPU_FROM_HOST));
+        ck_assert_double_eq_tol(rig.sched.copy_us, 100, 1e-6);
+    }
+    close_all();
+}
+END_TEST
+
 /* Its blocks leave for others', and come back when it goes on. */
 START_TEST(who_gave_way_goes_on_with_what_it_had)
 {
@@ -602,6 +624,7 @@ Suite *sched_tier_suite(void)
     tcase_add_test(tcase, what_is_no_number_is_not_found_after_its_copy);
     tcase_add_test(tcase, host_memory_that_is_refused_stops_nobody);
     tcase_add_test(tcase, what_is_sooner_computed_is_computed);
+    tcase_add_test(tcase, a_copy_behind_another_is_as_fast_as_that);
     tcase_add_loop_test(tcase, who_gave_way_goes_on_with_what_it_had, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;
