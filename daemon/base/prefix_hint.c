@@ -114,3 +114,85 @@ uint32_t prefix_hint_count_behind(const struct prefix_hint *hint, const struct p
 {
     return count_from(hint, keys, from, count, false) - from;
 }
+
+/* ---- what is wanted ----------------------------------------------------------------------------
+ */
+
+#define WANTS_WAYS 8u  /* places that a mark may stand at: a line of the processor's cache */
+#define WANTS_SPACE 4u /* places for each mark, so that hardly one finds all of its own taken */
+#define COUNT UINT64_C(0xff) /* of a mark: how many want the block */
+
+int prefix_wants_init(struct prefix_wants *wants, uint32_t blocks)
+{
+    uint64_t size = WANTS_WAYS * 16;
+    while (size < (uint64_t)WANTS_SPACE * blocks)
+        size *= 2;
+    *wants = (struct prefix_wants){.marks = calloc(size, sizeof(*wants->marks)),
+                                   .mask = size - WANTS_WAYS,
+                                   .room = blocks,
+                                   .most = blocks};
+    return wants->marks ? 0 : -ERR_NO_MEMORY;
+}
+
+void prefix_wants_destroy(struct prefix_wants *wants)
+{
+    free(wants->marks);
+    *wants = (struct prefix_wants){.marks = NULL};
+}
+
+/* Its mark, or NULL; *ret_free: a place for it, or NULL. */
+static _Atomic uint64_t *find(const struct prefix_wants *wants, const struct prefix_key *key,
+                              _Atomic uint64_t **ret_free)
+{
+    _Atomic uint64_t *place = wants->marks + (key->word[0] & wants->mask);
+    *ret_free = NULL;
+    for (uint32_t i = 0; i < WANTS_WAYS; i++) {
+        uint64_t mark = look(&place[i]);
+        if (mark == 0)
+            *ret_free = &place[i];
+        else if ((mark & ~COUNT) == (key->word[1] & ~COUNT))
+            return &place[i];
+    }
+    return NULL;
+}
+
+static void set(_Atomic uint64_t *place, uint64_t mark)
+{
+    atomic_store_explicit(place, mark, memory_order_relaxed);
+}
+
+bool prefix_wants_add(struct prefix_wants *wants, const struct prefix_key *keys, uint32_t count)
+{
+    if (count == 0 || count > wants->room)
+        return false;
+    wants->room -= count;
+    for (uint32_t i = 0; i < count; i++) {
+        _Atomic uint64_t *unused, *mark = find(wants, &keys[i], &unused);
+        if (mark != NULL && (look(mark) & COUNT) < COUNT)
+            set(mark, look(mark) + 1);
+        else if (mark == NULL && unused != NULL)
+            set(unused, (keys[i].word[1] & ~COUNT) + 1);
+    }
+    return true;
+}
+
+/* Where a mark was not made, or not counted, it is taken back too early, and never too late. */
+void prefix_wants_drop(struct prefix_wants *wants, const struct prefix_key *keys, uint32_t count)
+{
+    wants->room = wants->most - wants->room < count ? wants->most : wants->room + count;
+    for (uint32_t i = 0; wants->marks && i < count; i++) {
+        _Atomic uint64_t *unused, *mark = find(wants, &keys[i], &unused);
+        if (mark != NULL)
+            set(mark, (look(mark) & COUNT) > 1 ? look(mark) - 1 : 0);
+    }
+}
+
+bool prefix_wants_any(const struct prefix_wants *wants, uint32_t tables,
+                      const struct prefix_key *key)
+{
+    _Atomic uint64_t *unused;
+    for (uint32_t i = 0; i < tables; i++)
+        if (wants[i].marks != NULL && find(&wants[i], key, &unused) != NULL)
+            return true;
+    return false;
+}

@@ -33,3 +33,27 @@ uint32_t prefix_hint_count(const struct prefix_hint *hint, const struct prefix_k
 /* The same of those behind the first `from`, in another table. */
 uint32_t prefix_hint_count_behind(const struct prefix_hint *hint, const struct prefix_key *keys,
                                   uint32_t from, uint32_t count);
+
+/* The other way: what prompts that wait will need. Marked when one begins to wait, taken back when
+ * that ends, and looked at by who has to give something up. Of a prompt all blocks are marked, or
+ * none where there is no room: a gap would be given up, and what is behind it is of no use then.
+ *
+ * one thread marks and takes back, any looks
+ */
+struct prefix_wants {
+    _Atomic uint64_t *marks; /* NULL: nothing is ever wanted */
+    uint64_t mask;
+    uint64_t room, most; /* marks that may still be made, of so many; who makes them knows */
+};
+
+/* For about so many blocks. 0 or -ERR_NO_MEMORY. */
+int prefix_wants_init(struct prefix_wants *wants, uint32_t blocks);
+void prefix_wants_destroy(struct prefix_wants *wants);
+
+/* One more wants these blocks. False: nothing was marked. */
+bool prefix_wants_add(struct prefix_wants *wants, const struct prefix_key *keys, uint32_t count);
+/* One for whom that was true does so no more. */
+void prefix_wants_drop(struct prefix_wants *wants, const struct prefix_key *keys, uint32_t count);
+/* Whether somebody does, in any of so many tables. */
+bool prefix_wants_any(const struct prefix_wants *wants, uint32_t tables,
+                      const struct prefix_key *key);

@@ -76,6 +76,10 @@ struct replica_api {
     uint32_t (*cached)(const struct replica *replica, const struct prefix_key *keys, uint32_t count,
                        bool expected, uint32_t *ret_host);
     void (*expect)(struct replica *replica, const struct prefix_key *keys, uint32_t count);
+    /* A prompt waits to be sent there, and what it has of these blocks is given up after others.
+     * False: it has no room for that. And one of which that was true does not wait any more. */
+    bool (*want)(struct replica *replica, const struct prefix_key *keys, uint32_t count);
+    void (*unwant)(struct replica *replica, const struct prefix_key *keys, uint32_t count);
     void (*wake)(struct replica *replica); /* once a turn, after any number of these two */
     /* Asks for fresh figures: COMPLETION_STATS follows. */
     void (*ask_stats)(struct replica *replica);

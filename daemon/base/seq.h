@@ -60,6 +60,7 @@ struct seq_cache {
     bool fetching;                  /* copies from the host's memory are in flight for it */
     bool fetched;                   /* and nothing more of that is of use, until it waits again */
     uint32_t fetch_end;             /* blocks up to here were fetched since it waits */
+    bool wanted;                    /* while it waits: its prompt's blocks are marked as such */
 };
 
 /* Guesses of its next tokens (daemon/sched/sched_drafts.c). The worker's. */
@@ -161,6 +162,7 @@ struct seq {
     uint32_t sent_count; /* of out_count: already encoded into the connection's output */
     void *out;           /* what all out_ pointers and `failure` point into; owned */
     bool cancel_sent;
+    uint32_t wanted; /* while it waits: a bit for each replica that keeps its beginning for it */
     bool again;    /* it was handed back: what it was counted for when it was sent first is */
     bool released; /* told, or nobody is there to tell */
     bool refused;  /* its prompt was not taken: it ends as it enters, with `failure` */

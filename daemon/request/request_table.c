@@ -57,6 +57,32 @@ static void unhold(struct server *server, const struct seq *seq)
     seq->request->user->load.tokens -= tokens;
 }
 
+/* While it waits, replicas that have its prompt's beginning keep that rather than what nobody waits
+ * for: it was a turn of a conversation, say, and who waits long would find it pushed out by those
+ * before it. Of results of one prompt the first does. */
+static void want(const struct server *server, struct seq *seq)
+{
+    struct replica *const *replicas = NULL;
+    if (!seq_finds(seq) || seq->result > 0)
+        return;
+    replicas = model_reload_replicas(server, seq->request);
+    for (uint32_t i = 0; i < seq->request->model->replica_count; i++)
+        if (replicas[i]->api->want(replicas[i], seq->keys, seq->key_count))
+            seq->wanted |= 1u << i;
+}
+
+static void unwant(const struct server *server, struct seq *seq)
+{
+    struct replica *const *replicas = NULL;
+    if (seq->wanted == 0)
+        return;
+    replicas = model_reload_replicas(server, seq->request);
+    for (uint32_t i = 0; i < seq->request->model->replica_count; i++)
+        if (seq->wanted >> i & 1)
+            replicas[i]->api->unwant(replicas[i], seq->keys, seq->key_count);
+    seq->wanted = 0;
+}
+
 /* ---- results -----------------------------------------------------------------------------------
  */
 
@@ -178,6 +204,7 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
 {
     struct request *request = seq->request;
     unhold(server, seq);
+    unwant(server, seq);
     seq_state_set(seq, SEQ_SENT);
     if (seq->job) {
         server_job_sent(server, seq);
@@ -257,6 +284,7 @@ void request_table_return(struct server *server, struct seq *seq)
     list_append(&own, &seq->wait_link);
     waiting->count++;
     waiting_bring_back(waiting, &own);
+    want(server, seq);
 }
 
 void request_table_enter(struct server *server, struct request *request, struct response_sink *sink)
@@ -293,6 +321,7 @@ void request_table_enter(struct server *server, struct request *request, struct 
         }
         push(server, user, sink, seq);
         hold(server, seq);
+        want(server, seq);
         if (seq->deadline_us)
             deadlines_add(&server->deadlines, &seq->deadline, seq->deadline_us);
     }
@@ -368,6 +397,7 @@ void request_table_end(struct server *server, struct seq *seq, time_us now_us)
 {
     struct request *request = seq->request;
     bool queued = seq->state == SEQ_WAITING;
+    unwant(server, seq);
     seq_state_set(seq, SEQ_ENDED);
     if (!queued) {
         come_back(server, seq);

@@ -441,6 +441,12 @@ bool cache_oldest_us(const struct cache *cache, time_us *ret_us)
     return true;
 }
 
+void cache_pass(struct cache *cache, time_us now_us)
+{
+    cache->nodes[cache->heap[0]].used_us = now_us;
+    heap_down(cache, 0);
+}
+
 bool cache_drop_oldest(struct cache *cache)
 {
     if (cache->heap_count == 0)

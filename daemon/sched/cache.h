@@ -110,6 +110,8 @@ void cache_unpin(struct cache *cache, uint32_t node, time_us now_us);
 /* Found: windows' blocks of it, from `first` on in each group, go last again. */
 void cache_touch(struct cache *cache, uint32_t node, uint32_t group);
 
+/* The one that would be dropped first goes last. */
+void cache_pass(struct cache *cache, time_us now_us);
 /* One node, or one block of a group with a window, that nobody uses. False: there is none. */
 bool cache_evict(struct cache *cache, uint32_t group);
 bool cache_drop_oldest(struct cache *cache);

@@ -145,7 +145,7 @@ int sched_init(struct sched *sched, const struct gpu_model *model, const struct 
         sched->group[g].victim = KV_NONE;
     bool good = kv_init(&sched->kv, model) == 0 && slots_init(sched) &&
                 cache_init(&sched->cache, &sched->kv, options->prefix_cache) == 0 &&
-                sched_tier_init(sched) == 0;
+                sched_tier_init(sched) == 0 && sched_wants_init(sched) == 0;
     sched->steps = calloc(limits->depth + 1u, sizeof(*sched->steps));
     good = good && sched->steps != NULL;
     for (uint32_t i = 0; good && i <= limits->depth; i++)
@@ -161,6 +161,8 @@ int sched_init(struct sched *sched, const struct gpu_model *model, const struct 
 void sched_destroy(struct sched *sched)
 {
     sched_tier_destroy(sched);
+    for (uint32_t i = 0; i < SCHED_WAITS; i++)
+        prefix_wants_destroy(&sched->wants[i]);
     cache_destroy(&sched->cache);
     kv_destroy(&sched->kv);
     for (uint32_t i = 0; sched->steps != NULL && i <= sched->limits.depth; i++)
@@ -206,6 +208,7 @@ void sched_wait(struct sched *sched, struct seq *seq)
     seq->cache.fetched = false;
     seq->cache.fetch_end = 0;
     sched_cache_expect(sched, seq);
+    sched_want(sched, seq);
     sched->waiting_count++;
     sched->gave_way_waiting += seq->gave_way;
     sched->waiting_tokens += seq->prefill_len - sched_share_part(seq);
@@ -218,6 +221,7 @@ void sched_wait(struct sched *sched, struct seq *seq)
 void sched_unwait(struct sched *sched, struct seq *seq)
 {
     list_remove(&seq->run_link);
+    sched_unwant(sched, seq);
     sched->waiting_count--;
     sched->gave_way_waiting -= seq->gave_way;
     sched->waiting_tokens -= seq->prefill_len - sched_share_part(seq);

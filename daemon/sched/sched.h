@@ -175,6 +175,9 @@ struct sched_copied {
     struct prefix_key key;
 };
 
+/* Where those wait whose blocks are given up last: to be sent here, as the loop says, and here. */
+enum sched_waits { SCHED_WAITS_TO_COME, SCHED_WAITS_HERE, SCHED_WAITS };
+
 /* Of the ring of blocks that were named and are not in host memory. */
 struct sched_unwritten {
     struct prefix_key key;
@@ -245,6 +248,7 @@ struct sched {
     struct gpu_slab *slabs_due; /* grown since the last submitted plan */
     uint32_t slabs_due_count;
 
+    struct prefix_wants wants[SCHED_WAITS];               /* what those need who wait */
     struct tier tier;                                     /* sched_tier.c */
     struct sched_copies copies[GPU_WAYS][GPU_COPIES_MAX]; /* by number */
     uint64_t copies_last[GPU_WAYS], copies_done[GPU_WAYS];

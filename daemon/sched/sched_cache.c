@@ -424,6 +424,55 @@ void sched_cache_spoiled(struct sched *sched, struct seq *seq)
     }
 }
 
+/* ---- what those need who wait ------------------------------------------------------------------
+ */
+
+#define PASSES_MOST 8u /* for one that is given up */
+
+int sched_wants_init(struct sched *sched)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < SCHED_WAITS && rc == 0 && sched->cache.node_max > 0; i++)
+        rc = prefix_wants_init(&sched->wants[i], sched->cache.node_max + sched->tier.node_max);
+    sched->tier.wants = sched->wants;
+    sched->tier.want_count = SCHED_WAITS;
+    return rc;
+}
+
+void sched_want(struct sched *sched, struct seq *seq)
+{
+    seq->cache.wanted = seq_finds(seq) && prefix_wants_add(&sched->wants[SCHED_WAITS_HERE],
+                                                           seq->keys, seq->key_count);
+}
+
+void sched_unwant(struct sched *sched, struct seq *seq)
+{
+    if (seq->cache.wanted)
+        prefix_wants_drop(&sched->wants[SCHED_WAITS_HERE], seq->keys, seq->key_count);
+    seq->cache.wanted = false;
+}
+
+/* Whether it would have to be computed again for somebody who waits. */
+static bool is_kept(const struct sched *sched, uint32_t node)
+{
+    const struct prefix_key *key = &sched->cache.nodes[node].key;
+    return prefix_wants_any(sched->wants, SCHED_WAITS, key) && !tier_has(&sched->tier, key);
+}
+
+/* In a queue those who used theirs the longest ago come next: of what they wait for the oldest
+ * would go shortly before it is used. So all of them lose some, and none loses all. */
+bool sched_cache_evict(struct sched *sched, uint32_t group)
+{
+    struct cache *cache = &sched->cache;
+    bool ends = sched->kv.group[group].window == 0; /* what goes is the end of some chain */
+    for (uint32_t i = 0; ends && i < PASSES_MOST && cache->heap_count > 1; i++) {
+        if (!is_kept(sched, cache->heap[0]))
+            break;
+        cache_pass(cache, sched->now_us);
+    }
+    return cache_evict(cache, group);
+}
+
 /* ---- what goes back ----------------------------------------------------------------------------
  */
 

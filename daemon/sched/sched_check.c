@@ -164,6 +164,27 @@ static const char *check_reading(const struct sched *sched)
     return "";
 }
 
+/* Who waits wants, as far as there was room for marks, and nobody else does. */
+static const char *check_wants(const struct sched *sched)
+{
+    const struct list *lists[] = {&sched->prefill, &sched->decode, &sched->last, &sched->preempted};
+    const struct prefix_wants *wants = &sched->wants[SCHED_WAITS_HERE];
+    uint64_t marks = 0;
+    list_each(link, &sched->waiting)
+    {
+        const struct seq *seq = container_of(link, struct seq, run_link);
+        marks += seq->cache.wanted ? seq->key_count : 0;
+    }
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        list_each(link, lists[i])
+        {
+            const struct seq *seq = container_of(link, struct seq, run_link);
+            if (seq->cache.wanted)
+                return "one that has begun wants what it begins with";
+        }
+    return marks == wants->most - wants->room ? "" : "marks of those that wait are miscounted";
+}
+
 /* Else what nobody computes with could not be given up, since the sequence stands behind it. */
 static bool holds_what_it_stands_on(const struct sched *sched, const struct seq *seq)
 {
@@ -305,6 +326,8 @@ const char *sched_check(const struct sched *sched)
         return check_levels(sched);
     if (*check_reading(sched))
         return check_reading(sched);
+    if (*check_wants(sched))
+        return check_wants(sched);
     if (*check_cached(sched))
         return check_cached(sched);
     if (counts[PHASE_WAITING] != sched->waiting_count || waiting_tokens != sched->waiting_tokens)

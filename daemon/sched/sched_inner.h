@@ -198,6 +198,13 @@ void sched_cache_undo(struct sched *sched, struct seq *seq);
 /* A row of it was submitted; its results, up to this position, were taken. */
 void sched_cache_computed(struct sched *sched, struct seq *seq);
 void sched_cache_done(struct sched *sched, struct seq *seq, uint32_t position);
+/* It waits here from now on, or no more: its prompt's blocks are given up after others. */
+int sched_wants_init(struct sched *sched);
+void sched_want(struct sched *sched, struct seq *seq);
+void sched_unwant(struct sched *sched, struct seq *seq);
+/* A block of the group is given up that only the cache holds, of those nobody waits for if that can
+ * be seen soon. */
+bool sched_cache_evict(struct sched *sched, uint32_t group);
 /* It gives its slot up; it is to start again; it ends; what it computed is no number. */
 void sched_cache_released(struct sched *sched, struct seq *seq);
 void sched_cache_preempted(struct sched *sched, struct seq *seq);

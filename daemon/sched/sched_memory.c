@@ -74,7 +74,7 @@ static bool evict(struct sched *sched, uint32_t g)
 {
     const struct kv_group *group = &sched->kv.group[g];
     for (uint32_t i = 0; i < EVICT_MOST && group->free == 0; i++)
-        if (group->alone == 0 || !cache_evict(&sched->cache, g))
+        if (group->alone == 0 || !sched_cache_evict(sched, g))
             break;
     return group->free > 0;
 }
@@ -136,7 +136,7 @@ static uint32_t decode_need(const struct sched *sched, uint32_t g)
 static bool evict_one(struct sched *sched, uint32_t g)
 {
     const struct kv_group *group = &sched->kv.group[g];
-    return group->alone > 0 && cache_evict(&sched->cache, g);
+    return group->alone > 0 && sched_cache_evict(sched, g);
 }
 
 void sched_make_room(struct sched *sched, time_us now_us)

@@ -233,6 +233,7 @@ void tier_touch(struct tier *tier, uint32_t node)
 void tier_turn(struct tier *tier)
 {
     tier->turn++;
+    tier->passed = 0;
 }
 
 /* ---- the life of a node ------------------------------------------------------------------------
@@ -262,12 +263,35 @@ static bool is_idle(const struct tier *tier, uint32_t node)
     return !tier->nodes[node].leaving && tier->nodes[node].readers == 0;
 }
 
-/* The oldest that can go: those in use are few, and were the newest when that began. */
-static bool evict(struct tier *tier)
+#define PASSES_MOST 1024u /* in a turn */
+
+/* It is as the newest now: so those behind it are looked at, and it is when they all were. Its turn
+ * stays, for nobody used it. False: no more now. */
+static bool pass(struct tier *tier, uint32_t node)
 {
-    uint32_t node = tier->oldest;
-    while (node != TIER_NONE && !is_idle(tier, node))
-        node = tier->nodes[node].newer;
+    uint64_t turn = tier->nodes[node].turn;
+    if (tier->passed == PASSES_MOST)
+        return false;
+    tier->passed++;
+    tier_touch(tier, node);
+    tier->nodes[node].turn = turn;
+    return true;
+}
+
+/* The oldest that can go and that nobody waits for: those in use are few, and were the newest when
+ * that began. Where all are waited for, what comes is no better. */
+static bool evict(struct tier *tier, bool wanted_too)
+{
+    uint32_t node = tier->oldest, newer;
+    for (; node != TIER_NONE; node = newer) {
+        newer = tier->nodes[node].newer;
+        if (!is_idle(tier, node))
+            continue;
+        if (wanted_too || !prefix_wants_any(tier->wants, tier->want_count, &tier->nodes[node].key))
+            break;
+        if (!pass(tier, node))
+            return false;
+    }
     if (node == TIER_NONE || tier->nodes[node].turn == tier->turn)
         return false;
     tier->evicted++;
@@ -294,7 +318,7 @@ static bool places_take(struct tier *tier, uint32_t node, uint32_t groups)
         uint32_t *place = &tier->places[(size_t)node * tier->group_count + g];
         *place = TIER_NONE;
         while (all && groups >> g & 1 && (*place = place_take(tier, g)) == TIER_NONE)
-            if (!evict(tier))
+            if (!evict(tier, false))
                 all = false;
     }
     return all;
@@ -303,7 +327,7 @@ static bool places_take(struct tier *tier, uint32_t node, uint32_t groups)
 uint32_t tier_put(struct tier *tier, const struct prefix_key *key, uint32_t groups)
 {
     assert(!tier_has(tier, key));
-    if (tier->node_max == 0 || (tier->node_count == tier->node_max && !evict(tier)))
+    if (tier->node_max == 0 || (tier->node_count == tier->node_max && !evict(tier, false)))
         return TIER_NONE;
     uint32_t node = node_take(tier);
     tier->nodes[node] = (struct tier_node){.key = *key, .leaving = true};
@@ -362,7 +386,7 @@ void tier_give_up(struct tier *tier)
 {
     uint64_t evicted = tier->evicted;
     tier_turn(tier);
-    while (evict(tier))
+    while (evict(tier, true))
         continue;
     tier->evicted = evicted;
 }

@@ -6,7 +6,8 @@
  * a node:
  *  - leaving, when a copy to its places is asked for: nobody finds it;
  *  - there, when that has ended: found from now on; while it is read it is not given up;
- *  - dropped, the least recently used first, when its places are needed.
+ *  - dropped, the least recently used first, when its places are needed; not for others while
+ *    somebody waits who wants it.
  * Nodes know no parents: who uses one uses those before it, and touches them later, so that chains
  * go tail first. One whose parents are gone is of no use until they are there again, and grows old.
  * What turns out to be no KV at all is spoiled: nobody finds it, and it goes when no copy is at it.
@@ -14,7 +15,8 @@
  * Places come in chunks, which are asked for one at a time, lowest number first. Each group may
  * have so many chunks that all have about as many places: a node wants one of each.
  *
- * One thread (the worker's) but for the hint. All memory is taken by tier_init; pages never used cost nothing.
+ * One thread (the worker's) but for the hint. All memory is taken by tier_init; pages never used
+ * cost nothing.
  */
 #pragma once
 
@@ -56,6 +58,8 @@ struct tier {
     uint32_t *buckets, mask, node_free, newest, oldest;
     uint64_t turn;
     struct prefix_hint hint; /* what is there, for the loop */
+    const struct prefix_wants *wants; /* [want_count], borrowed: not given up for others */
+    uint32_t want_count, passed;      /* so many of those were passed over in this turn */
     uint64_t evicted; /* nodes given up for others, since start */
 };
 

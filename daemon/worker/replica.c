@@ -39,6 +39,19 @@ static void expect(struct replica *replica, const struct prefix_key *keys, uint3
     prefix_hint_expect(worker_hint(of(replica)->worker), keys, count);
 }
 
+static bool want(struct replica *replica, const struct prefix_key *keys, uint32_t count)
+{
+    struct worker *worker = of(replica)->worker;
+    return worker && prefix_wants_add(worker_wants(worker), keys, count);
+}
+
+static void unwant(struct replica *replica, const struct prefix_key *keys, uint32_t count)
+{
+    struct worker *worker = of(replica)->worker;
+    if (worker)
+        prefix_wants_drop(worker_wants(worker), keys, count);
+}
+
 static void wake(struct replica *replica)
 {
     if (of(replica)->worker)
@@ -206,6 +219,8 @@ static const struct replica_api replica_api = {.room = room,
                                                .cancel = cancel,
                                                .cached = cached,
                                                .expect = expect,
+                                               .want = want,
+                                               .unwant = unwant,
                                                .wake = wake,
                                                .ask_stats = ask_stats,
                                                .stats_there = stats_there,

@@ -96,6 +96,11 @@ struct prefix_hint *worker_hint(struct worker *worker)
     return &worker->sched.cache.hint;
 }
 
+struct prefix_wants *worker_wants(struct worker *worker)
+{
+    return &worker->sched.wants[SCHED_WAITS_TO_COME];
+}
+
 uint32_t worker_cached(const struct worker *worker, const struct prefix_key *keys, uint32_t count,
                        bool expected, uint32_t *ret_host)
 {

@@ -65,6 +65,8 @@ struct prefix_hint *worker_hint(struct worker *worker);
 /* As replica_api.cached. */
 uint32_t worker_cached(const struct worker *worker, const struct prefix_key *keys, uint32_t count,
                        bool expected, uint32_t *ret_host);
+/* Loop thread. What those need that wait to be sent here. */
+struct prefix_wants *worker_wants(struct worker *worker);
 /* Loop thread. seq->cancel_reason is set; once per sequence, after worker_send; worker_wake
  * follows. */
 void worker_cancel(struct worker *worker, struct seq *seq);

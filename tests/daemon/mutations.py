@@ -20,6 +20,7 @@ REPLICA, SERVER, HTTP = "daemon/test_replica", "daemon/test_server", "http/test_
 GROUP, STOP, WAKE = "daemon/test_group", ("gpu/test_gpu", "stop"), ("gpu/test_gpu_model", "wake")
 MEMORY = ("gpu/test_gpu", "memory")
 CACHE, TIER = (REPLICA, "sched, prefix cache"), (REPLICA, "sched, host tier")
+WANTS = (REPLICA, "sched, who waits")
 TIMING, NAMES = (HTTP, "timing"), (SERVER, "prefix cache")
 SLEEP = ("sim/test_sim", "--model tests/model/data/llama-default-bf16 --beside "
                          "tests/model/data/mistral-window-bf16,synthetic:null --seeds 1..120")
@@ -93,8 +94,24 @@ MUTATIONS = [
                "        tier_put_ended(&sched->tier, copies->copied[i].tier, true);\n"
                "    return copies->plan.count > 0 ? &copies->plan : NULL;\n"),
               ("        tier_put_ended(&sched->tier, copies->copied[i].tier, good);\n", "        (void)good;\n")], [TIER]),
+    Mutation("host memory gives up for others what somebody waits for", "daemon/sched/tier.c",
+             [("        if (wanted_too || !prefix", "        if (wanted_too || tier->turn > 0 || !prefix")], [WANTS]),
+    Mutation("what somebody waits for is passed over for ever in one turn", "daemon/sched/tier.c",
+             [("    if (tier->passed == PASSES_MOST)\n", "    if (tier->passed > 10 * PASSES_MOST)\n")], [WANTS]),
+    Mutation("the device gives up what somebody waits for", "daemon/sched/sched_cache.c",
+             [("        if (!is_kept(sched, cache->heap[0]))\n", "        if (i == 0 || !is_kept(sched, cache->heap[0]))\n")], [WANTS]),
+    Mutation("the device keeps for who waits what host memory has", "daemon/sched/sched_cache.c",
+             [(" && !tier_has(&sched->tier, key);", ";")], [WANTS]),
+    Mutation("one that has begun is waited for", "daemon/sched/sched.c",
+             [("    sched_unwant(sched, seq);\n", "")], [WANTS]),
     Mutation("a few blocks that are copied behind many are slow", "daemon/sched/sched_fetch.c",
              [("alone ? copies->submitted_us", "alone || true ? copies->submitted_us")], [TIER]),
+    Mutation("one that was sent is waited for", "daemon/request/request_table.c",
+             [("    unwant(server, seq);\n    seq_state_set(seq, SEQ_SENT);\n", "    seq_state_set(seq, SEQ_SENT);\n")], [NAMES]),
+    Mutation("one that ended before it was sent is waited for", "daemon/request/request_table.c",
+             [("    unwant(server, seq);\n    seq_state_set(seq, SEQ_ENDED);\n", "    seq_state_set(seq, SEQ_ENDED);\n")], [NAMES]),
+    Mutation("the first who goes takes the others' marks back", "daemon/base/prefix_hint.c",
+             [("(look(mark) & COUNT) > 1 ? look(mark) - 1 : 0", "0")], [NAMES]),
     Mutation("a device that fails while its model falls asleep goes unseen", "daemon/service/sleeper.c",
              [("SLEEPER_STOPPING && !is_ill(of) &&", "SLEEPER_STOPPING && (!is_ill(of) || true) &&")], [SLEEP]),
     Mutation("an engine that was opened for a refused waking stays open", "daemon/service/sleeper.c",

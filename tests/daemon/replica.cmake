@@ -24,6 +24,7 @@ sluice_test(replica PARTS 4
         sched/sched_test.c
         sched/sched_tier_test.c
         sched/tier_test.c
+        sched/wants_test.c
         service/stats_test.c
         worker/chunk_thread_test.c
         worker/mailbox_test.c

@@ -15,6 +15,7 @@ int main(void)
     srunner_add_suite(runner, sched_cache_suite());
     srunner_add_suite(runner, tier_suite());
     srunner_add_suite(runner, sched_tier_suite());
+    srunner_add_suite(runner, wants_suite());
     srunner_add_suite(runner, sched_share_suite());
     srunner_add_suite(runner, sched_random_suite());
     srunner_add_suite(runner, lookup_suite());

@@ -18,5 +18,6 @@ Suite *sched_cache_suite(void);
 Suite *sched_drafts_suite(void);
 Suite *sched_tier_suite(void);
 Suite *tier_suite(void);
+Suite *wants_suite(void);
 Suite *stats_suite(void);
 Suite *worker_suite(void);

@@ -381,6 +381,10 @@ static void check_replica(struct host *host, uint32_t i)
         if (replica->below[level])
             scene_fail(host->scene, "replica %u at rest: %u of priority %u could give way", i,
                        replica->below[level], level);
+    const struct worker *worker = worker_of(host, i);
+    for (uint32_t waits = 0; worker && waits < SCHED_WAITS; waits++)
+        if (worker->sched.wants[waits].room != worker->sched.wants[waits].most)
+            scene_fail(host->scene, "replica %u at rest keeps blocks for somebody who waits", i);
     host->figures.wasted_rows += stats->wasted_rows_total;
     host->figures.moves += stats->kv_moved_total;
     host->figures.ahead += stats->steps_ahead_total;

@@ -146,6 +146,120 @@ START_TEST(what_a_replica_has_is_charged_less)
 }
 END_TEST
 
+/* ---- who waits ---------------------------------------------------------------------------------
+ */
+
+static void wait(struct ask *ask, uint64_t id)
+{
+    ask->id = id;
+    client_ask(&client, ask);
+    world_turn(&world);
+}
+
+/* From when it comes until it is sent, or ends. */
+START_TEST(a_replica_keeps_what_waits_for_it)
+{
+    struct ask ask = one;
+    ask.length = 9; /* two blocks */
+    world.replica.room = 0;
+    wait(&ask, 1);
+    wait(&ask, 2);
+    ck_assert_uint_eq(world.replica.wanted, 2 + 2);
+    client_control(&client, FRAME_CANCEL, 1, "");
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.wanted, 2);
+    world.replica.room = 1;
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.count, 1);
+    ck_assert_uint_eq(world.replica.wanted, 0);
+}
+END_TEST
+
+START_TEST(a_prompt_waits_once_and_for_what_it_may_find)
+{
+    struct ask ask = one;
+    ask.length = 9;
+    world.replica.room = 0;
+    ask.no_cache = true;
+    wait(&ask, 1);
+    ck_assert_uint_eq(world.replica.wanted, 0);
+    ask.no_cache = false;
+    ask.job = JOB_SCORE;
+    wait(&ask, 2);
+    ck_assert_uint_eq(world.replica.wanted, 0);
+    ask.job = JOB_GENERATE;
+    ask.n = 3;
+    wait(&ask, 3);
+    ck_assert_uint_eq(world.replica.wanted, 2);
+    ask.n = 1;
+    world.replica.wants_none = true; /* and nothing is taken back that was not there */
+    wait(&ask, 4);
+    world.replica.room = WORLD_HELD_MAX;
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.wanted, 0);
+}
+END_TEST
+
+/* Many who come and go: nobody is missed while there is room, and nobody is left. */
+START_TEST(marks_stay_as_long_as_somebody_waits)
+{
+    struct prefix_wants wants;
+    struct prefix_key keys[40][8];
+    bool waits[40] = {false};
+    ck_assert_int_eq(prefix_wants_init(&wants, 200), 0);
+    for (int32_t i = 0; i < 40; i++) {
+        int32_t tokens[8] = {1, 2, i / 4, 4, i, 6, 7, 8}; /* some begin alike */
+        prefix_keys((struct prefix_key){{5, 6}}, tokens, 8, 1, keys[i]);
+    }
+    for (uint32_t time = 0; time < 4000; time++) {
+        uint32_t i = time * 7919 % 40, count = 0;
+        if (waits[i])
+            prefix_wants_drop(&wants, keys[i], 8);
+        waits[i] = !waits[i] && prefix_wants_add(&wants, keys[i], 8);
+        for (uint32_t j = 0; j < 40; j++) {
+            count += waits[j];
+            ck_assert_int_eq(prefix_wants_any(&wants, 1, &keys[j][7]), waits[j]);
+        }
+        ck_assert_uint_eq(wants.room, 200 - 8 * count);
+        ck_assert_int_eq(prefix_wants_any(&wants, 1, &keys[0][0]), count > 0);
+    }
+    for (uint32_t i = 0; i < 40; i++)
+        if (waits[i])
+            prefix_wants_drop(&wants, keys[i], 8);
+    for (uint64_t i = 0; i < wants.mask; i++)
+        ck_assert_uint_eq(atomic_load(&wants.marks[i]), 0);
+    prefix_wants_destroy(&wants);
+    ck_assert(!prefix_wants_any(&wants, 1, &keys[0][0]));
+}
+END_TEST
+
+/* All of a prompt or nothing; and more than a mark counts does no harm. */
+START_TEST(marks_are_of_whole_prompts)
+{
+    struct prefix_wants wants;
+    struct prefix_key keys[8];
+    int32_t tokens[8] = {0};
+    prefix_keys((struct prefix_key){{5, 6}}, tokens, 8, 1, keys);
+    ck_assert_int_eq(prefix_wants_init(&wants, 7), 0);
+    ck_assert(!prefix_wants_add(&wants, keys, 8) && !prefix_wants_add(&wants, keys, 0));
+    ck_assert(prefix_wants_add(&wants, keys, 7) && !prefix_wants_add(&wants, keys, 1));
+    prefix_wants_drop(&wants, keys, 7);
+    ck_assert_uint_eq(wants.room, 7);
+    prefix_wants_drop(&wants, keys, 7); /* of a worker that is no more */
+    ck_assert_uint_eq(wants.room, 7);
+    prefix_wants_destroy(&wants);
+    ck_assert_int_eq(prefix_wants_init(&wants, 400), 0);
+    for (int i = 0; i < 400; i++)
+        ck_assert(prefix_wants_add(&wants, keys, 1));
+    for (int i = 0; i < 254; i++)
+        prefix_wants_drop(&wants, keys, 1);
+    ck_assert(prefix_wants_any(&wants, 1, keys));
+    prefix_wants_drop(&wants, keys, 1);
+    ck_assert(!prefix_wants_any(&wants, 1, keys));
+    prefix_wants_destroy(&wants);
+}
+END_TEST
+
 /* ---- the hint ----------------------------------------------------------------------------------
  */
 
@@ -224,10 +338,14 @@ Suite *cache_suite(void)
     tcase_add_test(tcase, names_hold_for_one_load_and_one_kind_of_kv);
     tcase_add_test(tcase, who_leaves_the_cache_alone_has_no_names);
     tcase_add_test(tcase, what_a_replica_has_is_charged_less);
+    tcase_add_test(tcase, a_replica_keeps_what_waits_for_it);
+    tcase_add_test(tcase, a_prompt_waits_once_and_for_what_it_may_find);
     suite_add_tcase(suite, tcase);
     TCase *names = tcase_create("names");
     tcase_add_test(names, a_block_is_named_by_all_tokens_before_it);
     tcase_add_test(names, a_hint_tells_what_is_there_and_what_may_be);
+    tcase_add_test(names, marks_stay_as_long_as_somebody_waits);
+    tcase_add_test(names, marks_are_of_whole_prompts);
     tcase_add_test(names, wide_hashes_are_the_authors);
     suite_add_tcase(suite, names);
     return suite;

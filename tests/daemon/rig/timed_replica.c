@@ -98,6 +98,16 @@ static void expect(struct replica *replica, const struct prefix_key *keys, uint3
     prefix_hint_expect(&of(replica)->sched.cache.hint, keys, count);
 }
 
+static bool want(struct replica *replica, const struct prefix_key *keys, uint32_t count)
+{
+    return prefix_wants_add(&of(replica)->sched.wants[SCHED_WAITS_TO_COME], keys, count);
+}
+
+static void unwant(struct replica *replica, const struct prefix_key *keys, uint32_t count)
+{
+    prefix_wants_drop(&of(replica)->sched.wants[SCHED_WAITS_TO_COME], keys, count);
+}
+
 static void wake(struct replica *replica)
 {
     (void)replica;
@@ -150,6 +160,8 @@ static const struct replica_api api = {.room = room,
                                        .cancel = cancel,
                                        .cached = cached,
                                        .expect = expect,
+                                       .want = want,
+                                       .unwant = unwant,
                                        .wake = wake,
                                        .ask_stats = ask_stats,
                                        .stats_there = stats_there,

@@ -81,6 +81,22 @@ static void expect(struct replica *replica, const struct prefix_key *keys, uint3
     of(replica)->expected += count;
 }
 
+static bool want(struct replica *replica, const struct prefix_key *keys, uint32_t count)
+{
+    (void)keys;
+    if (of(replica)->wants_none)
+        return false;
+    of(replica)->wanted += count;
+    return true;
+}
+
+static void unwant(struct replica *replica, const struct prefix_key *keys, uint32_t count)
+{
+    (void)keys;
+    ck_assert_uint_ge(of(replica)->wanted, count);
+    of(replica)->wanted -= count;
+}
+
 static void wake(struct replica *replica)
 {
     of(replica)->wakes++;
@@ -166,6 +182,8 @@ static const struct replica_api replica_api = {.room = room,
                                                .cancel = cancel,
                                                .cached = cached,
                                                .expect = expect,
+                                               .want = want,
+                                               .unwant = unwant,
                                                .wake = wake,
                                                .ask_stats = ask_stats,
                                                .stats_there = stats_there,

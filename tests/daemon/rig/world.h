@@ -27,6 +27,8 @@ struct world_replica {
     uint32_t wakes;
     uint32_t cached;   /* blocks that it says it has of every prompt */
     uint64_t expected; /* that it was told of */
+    uint64_t wanted;   /* blocks of those that wait to be sent here, as it is told */
+    bool wants_none;   /* it has no room for that */
     uint64_t sent_total;
     uint64_t first_user[64]; /* whose the first ones were, in the order of sending */
     struct stats_worker figures;

@@ -168,6 +168,19 @@ static void copies_turn(struct rig *rig, uint64_t *random)
     }
 }
 
+/* As the loop says: others wait that begin as some do or did, or no more. */
+static void waits_turn(struct rig *rig, bool *waits, uint64_t *random)
+{
+    uint32_t i = rig->seq_count > 0 ? fake_below(random, rig->seq_count) : 0;
+    struct prefix_wants *wants = &rig->sched.wants[SCHED_WAITS_TO_COME];
+    if (rig->seq_count == 0 || fake_below(random, 4) > 0)
+        return;
+    const struct seq *seq = rig->seqs[i];
+    if (waits[i])
+        prefix_wants_drop(wants, seq->keys, seq->key_count);
+    waits[i] = !waits[i] && prefix_wants_add(wants, seq->keys, seq->key_count);
+}
+
 static void faults(struct rig *rig, uint64_t *random)
 {
     struct fake_knobs *knobs = fake_knobs(rig->engine);
@@ -203,7 +216,8 @@ static void see(const struct rig *rig, struct seen *seen)
 
 static void run(int seed, struct seen *seen)
 {
-    uint64_t random = (uint64_t)seed, copies = ~random;
+    uint64_t random = (uint64_t)seed, copies = ~random, others = random * 3;
+    bool waits[RIG_SEQS_MAX] = {false};
     struct fake_shape shape = random_shape(&random);
     struct rig rig;
     bool cached = fake_below(&random, 4) > 0;
@@ -228,6 +242,7 @@ static void run(int seed, struct seen *seen)
             faults(&rig, &random);
         random_turn(&rig, &shape, &random);
         copies_turn(&rig, &copies);
+        waits_turn(&rig, waits, &others);
         ck_assert_msg(*rig_check_kv(&rig) == '\0', "seed %d: %s", seed, rig_check_kv(&rig));
         ck_assert_str_eq(sched_check(&rig.sched), "");
         ck_assert_msg(*fake_fault(rig.engine) == '\0', "seed %d: %s", seed, fake_fault(rig.engine));
