@@ -63,6 +63,36 @@ struct load load_saturated(uint32_t requests)
     return load;
 }
 
+#define TURNS 10
+#define TURNS_PREFIX 1000 /* that all sessions begin with */
+#define TURN_PROMPT 200
+#define TURN_OUTPUT 150
+
+struct load load_conversations(uint32_t sessions)
+{
+    struct load load = with_room((size_t)sessions * TURNS);
+    load.turns = TURNS;
+    for (uint32_t i = 0; i < sessions * TURNS; i++) {
+        uint32_t turn = i % TURNS, before = turn * (TURN_PROMPT + TURN_OUTPUT);
+        load.arrivals[load.count++] =
+            (struct arrival){.at_us = turn == 0 ? 0 : INFINITY,
+                             .prompt = TURNS_PREFIX + before + TURN_PROMPT,
+                             .output = TURN_OUTPUT,
+                             .counts = true,
+                             .gaps = true};
+    }
+    return load;
+}
+
+void load_text(uint32_t session, uint32_t count, int32_t *tokens)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        bool own = i >= TURNS_PREFIX;
+        bool answer = own && (i - TURNS_PREFIX) % (TURN_PROMPT + TURN_OUTPUT) >= TURN_PROMPT;
+        tokens[i] = answer ? 0 : (int32_t)(own ? (session + 1) << 16 : 0) + (int32_t)i + 1;
+    }
+}
+
 void load_free(struct load *load)
 {
     free(load->arrivals);

@@ -26,7 +26,10 @@
 #define CONTEXT 8192
 #define BLOCK_TOKENS 32
 #define SLAB_BLOCKS 16 /* of 64 MiB */
-#define SLABS 1600     /* 100 GiB */
+#define SLABS 1800     /* 112 GiB */
+#define CHUNK_BLOCKS 16
+#define COPY_BYTES_PER_US 50e3
+#define COPY_US 20 /* of a call, beside the bytes */
 
 const struct gpu_model machine_model = {
     .id = "8b",
@@ -41,7 +44,8 @@ const struct gpu_model machine_model = {
     .groups = {{.layers = LAYERS,
                 .block_bytes = (uint64_t)BLOCK_TOKENS * KV_TOKEN_BYTES,
                 .slab_blocks = SLAB_BLOCKS,
-                .slabs_max = SLABS}},
+                .slabs_max = SLABS,
+                .chunk_blocks = CHUNK_BLOCKS}},
 };
 
 const struct gpu_limits machine_limits = {
@@ -78,6 +82,20 @@ static double product_us(double tokens)
         i++;
     double part = (tokens - products[i - 1].tokens) / (products[i].tokens - products[i - 1].tokens);
     return products[i - 1].us + part * (products[i].us - products[i - 1].us);
+}
+
+void machine_copy(struct machine_copies *copies, const struct gpu_copies *plan, double now_us)
+{
+    double *free_us = &copies->free_us[plan->way], bytes = 0;
+    for (uint32_t i = 0; i < plan->count; i++)
+        bytes += (double)machine_model.groups[plan->copies[i].group].block_bytes;
+    *free_us = fmax(*free_us, now_us) + COPY_US + bytes / COPY_BYTES_PER_US;
+    copies->end_us[plan->way][plan->number % GPU_COPIES_MAX] = *free_us;
+}
+
+double machine_copied_us(const struct machine_copies *copies, enum gpu_way way, uint64_t number)
+{
+    return copies->end_us[way][number % GPU_COPIES_MAX];
 }
 
 double machine_random(uint64_t *random)

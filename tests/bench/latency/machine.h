@@ -14,5 +14,15 @@ extern const struct gpu_limits machine_limits;
 /* Microseconds of the step, off by up to a hundredth or two as steps are. */
 double machine_step_us(const struct gpu_plan *plan, uint64_t *random);
 
+/* Copies of blocks to host memory and back, each way one call after the other. */
+struct machine_copies {
+    double free_us[GPU_WAYS]; /* when the last call of the way ends */
+    double end_us[GPU_WAYS][GPU_COPIES_MAX];
+};
+
+void machine_copy(struct machine_copies *copies, const struct gpu_copies *plan, double now_us);
+/* When the call with this number ends, or has ended. */
+double machine_copied_us(const struct machine_copies *copies, enum gpu_way way, uint64_t number);
+
 /* Uniform in [0, 1). */
 double machine_random(uint64_t *random);

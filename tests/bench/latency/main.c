@@ -105,13 +105,55 @@ static void run_rates(const struct settings *settings, const char *suffix,
         struct figures figures[SEEDS_MAX];
         for (int seed = 1; seed <= settings->seeds; seed++) {
             struct load load = load_poisson(rates[r], settings->seconds, (uint64_t)seed);
-            figures[seed - 1] = run_load(&load, &settings->sched, 0, INFINITY);
+            figures[seed - 1] = run_load(&load, &settings->sched, (struct room){0}, 0, INFINITY);
             load_free(&load);
         }
         char row[64];
         snprintf(row, sizeof(row), "%g requests/s%s", rates[r], suffix);
         struct figures middle = median(figures, settings->seeds);
         tell(settings, row, &middle, &bounds[r]);
+    }
+}
+
+/* Of conversations, where memory is short: of the requests a second that the device has with all
+ * of its memory, so many per cent at least. */
+struct shortage {
+    uint32_t sessions;
+    struct room room;
+    double kept;
+};
+
+static void tell_kept(const struct settings *settings, const struct shortage *of,
+                      const struct figures *f, double whole)
+{
+    char row[64];
+    double kept = 100 * f->all_rate / whole;
+    snprintf(row, sizeof(row), "%u sessions, %u + %u GiB", of->sessions, of->room.device_gib,
+             of->room.host_gib);
+    printf("%-28s %6.2f %6.1f %6.1f %8.1f %8.0f %8.0f %6.0f %8.1f %8.1f\n", row, f->all_rate, kept,
+           f->found_percent, f->step_rows, f->blocks_out, f->blocks_in, f->preemptions, f->ttft_p50,
+           f->ttft_p99);
+    if (settings->check && kept < of->kept) {
+        printf("%s: %.1f %% are kept, at least %.1f\n", row, kept, of->kept);
+        wrong++;
+    }
+}
+
+static void run_conversations(const struct settings *settings)
+{
+    static const struct shortage shortages[] = {{64, {0, 0}, 100},   {64, {6, 20}, 62},
+                                                {256, {0, 0}, 100},  {256, {24, 80}, 87},
+                                                {256, {24, 40}, 60}, {256, {64, 0}, 62}};
+    double whole = 0;
+    printf("%-28s %6s %6s %6s %8s %8s %8s %6s %8s %8s\n", "modelled", "req/s", "%", "found %",
+           "rows/step", "out", "in", "gave", "TTFT p50", "p99");
+    for (size_t i = 0; i < sizeof(shortages) / sizeof(shortages[0]); i++) {
+        struct load load = load_conversations(shortages[i].sessions);
+        struct figures figures = run_load(&load, &settings->sched, shortages[i].room, 0, INFINITY);
+        if (shortages[i].room.device_gib == 0)
+            whole = figures.all_rate;
+        tell_kept(settings, &shortages[i], &figures, whole);
+        load_free(&load);
     }
 }
 
@@ -130,14 +172,15 @@ static void run_all(struct settings *settings)
            "max", "ITL p50", "p99", "max", "TPOT p50", "p99", "req/s", "tok/step");
     run_rates(settings, "", rates);
     struct load load = load_beside(BESIDE_S);
-    struct figures figures =
-        run_load(&load, &settings->sched, BESIDE_FROM_US, BESIDE_FROM_US + 1e6 * BESIDE_S);
+    struct figures figures = run_load(&load, &settings->sched, (struct room){0}, BESIDE_FROM_US,
+                                      BESIDE_FROM_US + 1e6 * BESIDE_S);
     tell(settings, "4,096 beside 64 rows", &figures, &beside);
     load_free(&load);
     load = load_saturated(SATURATED);
-    figures = run_load(&load, &settings->sched, 0, INFINITY);
+    figures = run_load(&load, &settings->sched, (struct room){0}, 0, INFINITY);
     tell(settings, "saturated, 1,024/128", &figures, &saturated);
     load_free(&load);
+    run_conversations(settings);
     if (!settings->check)
         return;
     settings->sched.itl_target_us = 25000;
@@ -157,6 +200,8 @@ static void defaults(struct settings *settings)
                                              .itl_target_us = options->itl_target,
                                              .chunk_every = 8,
                                              .kv_idle_release_us = options->kv_idle_release,
+                                             .prefix_cache = true,
+                                             .cache_idle_release_us = options->cache_idle_release,
                                              .stall_us = UINT64_MAX};
     options_free(options);
     settings->seconds = 60;
