@@ -26,6 +26,7 @@
 #define STAGE_BYTES (OUTPUTS * STEP)
 #define STAGES_MAX 24
 #define STAGES_MIN 4
+#define ON_THEIR_WAY 6 /* stages, at most */
 #define ALIGNMENT 1024 /* of what is swizzled */
 #define X_STEP_BYTES (ROWS * STEP)
 #define PITCH (OUTPUTS + 4) /* floats of a row of sums, against bank conflicts */
@@ -117,14 +118,21 @@ __device__ __forceinline__ void barriers_begin(const place &p, fixed &shared)
     barrier_init_done();
 }
 
-/* One thread: weights of all the block's tiles, which wait for no kernel. */
+/* One thread: weights of all the block's tiles, which wait for no kernel. No more of them are on
+ * their way than keep the memory busy: what is asked for meanwhile, as x, waits behind them. */
 __device__ __forceinline__ void bring(const args &a, const place &p)
 {
     const uint64_t once = policy_once();
-    ring_cursor at = {0, 0};
+    const uint32_t most = min(a.stages, static_cast<uint32_t>(ON_THEIR_WAY));
+    ring_cursor at = {0, 0}, come = at;
+    uint32_t sent = 0;
     for (uint32_t tile = p.cluster; tile < a.tiles; tile += p.clusters)
         for (uint32_t step = p.first; step < p.end; step++) {
             uint32_t to = p.stages + at.stage * STAGE_BYTES, full = ring_barrier(p.full, at);
+            if (sent++ >= most) {
+                ring_wait_full(p.full, come);
+                ring_next(come, a.stages);
+            }
             ring_wait_empty(p.empty, at);
             barrier_expect(full, STAGE_BYTES);
             copy_box(to, &a.w, step * STEP, tile * p.height, full, once);
