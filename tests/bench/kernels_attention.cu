@@ -507,6 +507,7 @@ void dimension_bench()
 void prefill_bench()
 {
     prefill_figure(1, 8192, 128);
+    prefill_figure(4, 2048, 128);
     prefill_figure(16, 512, 128);
     prefill_figure(2, 4096, 128);
     prefill_figure(1, 4096, 128);

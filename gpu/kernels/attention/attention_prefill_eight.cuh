@@ -62,7 +62,8 @@ __device__ __forceinline__ void eight_next(const eight_loader<HD> &l, eight_feed
         return;
     feed.tile = item.tile;
     feed.tile_end = item.tile_end;
-    feed.pieces = wgmma_look_up(l.a, l.group, item, l.block_shift, feed.tile, HD + sizeof(float));
+    feed.pieces =
+        wgmma_look_up(l.a, l.group, item, l.block_shift, feed.tile, PIECE, HD + sizeof(float));
 }
 
 /* The next quarter of a tile into a stage that the warp has read; then where the next one is. One
@@ -96,7 +97,7 @@ __device__ __forceinline__ void eight_ask(const eight_loader<HD> &l, eight_feed 
         return;
     if (++feed.tile < feed.tile_end) {
         feed.pieces =
-            wgmma_look_up(l.a, l.group, item, l.block_shift, feed.tile, HD + sizeof(float));
+            wgmma_look_up(l.a, l.group, item, l.block_shift, feed.tile, PIECE, HD + sizeof(float));
     } else {
         feed.item++;
         eight_next<HD, PACKED>(l, feed);

@@ -1,5 +1,6 @@
-/* What attention_prefill_wgmma.cu works on, and the group of four warps that brings it; of keys and
- * values in e4m3 attention_prefill_eight.cuh is that group.
+/* What attention_prefill_wgmma.cu works on, and the group of four warps that brings it: the first
+ * keys and values, the others queries. Of keys and values in e4m3 attention_prefill_eight.cuh is
+ * that group.
  *
  * Blocks stay, and take one item after the other: GROUP_QUERIES queries for each group of
  * consumers, of one row and query head; PACKED: one KV head, and a span of its keys
@@ -9,12 +10,14 @@
 
 #include "gpu/kernels/attention/attention_prefill_spans.cuh"
 #include "gpu/kernels/attention/attention_tile.cuh"
+#include "gpu/kernels/common/memory_map.cuh"
 #include "gpu/kernels/common/ring.cuh"
 
 #define GROUP_THREADS 128
 #define GROUP_QUERIES 64
 #define KEYS PREFILL_KEYS
 #define STAGES 2       /* of keys, and of values */
+#define Q_STAGES 2     /* of queries: the next item's come while this one is attended to */
 #define EIGHT_ITEMS 8  /* that are kept, of e4m3: more than warps can be apart in */
 #define PIECE 16       /* positions that are next to each other in every cache */
 #define BARRIER_LOAD 1 /* named barriers: of those who load; and each group's turn */
@@ -35,8 +38,8 @@ struct wgmma_work {
 namespace HALF
 {
 
-/* Buffers of queries. */
-template <bool EIGHT> constexpr uint32_t Q_STAGES = EIGHT ? 2 : 1;
+/* Who brings queries: all of the group, or all but its first warp, which brings the rest. */
+template <bool EIGHT> constexpr uint32_t Q_THREADS = EIGHT ? GROUP_THREADS : GROUP_THREADS - WARP;
 
 /* Of keys and values in e4m3: what is brought as it is kept, of each warp that brings
  * (attention_prefill_eight.cuh). */
@@ -52,12 +55,13 @@ template <int HD> struct wgmma_kept<HD, true> {
 
 template <int HD, bool EIGHT> struct wgmma_shared {
     static const int halves = HD / 64; /* rows of 128 bytes hold 64 dimensions */
-    half_t q[Q_STAGES<EIGHT>][CONSUMERS<HD>][halves][GROUP_QUERIES][64];
+    half_t q[Q_STAGES][CONSUMERS<HD>][halves][GROUP_QUERIES][64];
     half_t k[STAGES][halves][KEYS][64];
     half_t v[STAGES][halves][KEYS][64];
-    ring_barriers<Q_STAGES<EIGHT>> q_ring;
+    ring_barriers<Q_STAGES> q_ring;
     ring_barriers<STAGES> k_ring, v_ring;
-    wgmma_work work[Q_STAGES<EIGHT>]; /* whose queries they are */
+    wgmma_work work[Q_STAGES]; /* whose queries they are */
+    uint64_t cut;              /* values have come of which some rows are to become zeros */
     uint32_t taken;
     wgmma_kept<HD, EIGHT> kept;
 };
@@ -210,37 +214,19 @@ work_find_packed(const struct attention_args &a, const struct batch_group &group
 
 /* ---- copies ---- */
 
-/* Where the keys of one tile are: lane i of a warp looks up piece i. */
+/* Where the keys of one tile are, `rows` at a time, which are next to each other: lane i of a warp
+ * looks up the i-th so many. */
 __device__ __forceinline__ uint64_t wgmma_look_up(const struct attention_args &a,
                                                   const struct batch_group &group,
                                                   const wgmma_work &work, uint32_t block_shift,
-                                                  uint32_t tile, uint32_t row_bytes)
+                                                  uint32_t tile, uint32_t rows, uint32_t row_bytes)
 {
-    uint32_t begin = tile * KEYS + threadIdx.x % (KEYS / PIECE) * PIECE;
-    uint32_t position = begin > work.last                ? work.last / PIECE * PIECE
-                        : begin + PIECE - 1 < work.first ? work.first / PIECE * PIECE
-                                                         : begin;
+    uint32_t begin = tile * KEYS + threadIdx.x * rows % KEYS;
+    uint32_t position = begin > work.last               ? work.last / rows * rows
+                        : begin + rows - 1 < work.first ? work.first / rows * rows
+                                                        : begin;
     return reinterpret_cast<uint64_t>(
         attention_place(group, work.table, block_shift, position, work.kv_head, a.kv.k, row_bytes));
-}
-
-/* Rows of K or V of one tile, zeros where a position is not the item's to read. */
-template <int HD>
-__device__ __forceinline__ void wgmma_fetch(const wgmma_work &work, uint64_t pieces, uint32_t tile,
-                                            uint32_t to)
-{
-    const int units = HD / 8, at_once = GROUP_THREADS / units;
-    uint32_t unit = threadIdx.x % units, first_row = threadIdx.x % GROUP_THREADS / units;
-    uint32_t half = to + unit / 8 * (KEYS * 128);
-#pragma unroll
-    for (int i = 0; i < KEYS / at_once; i++) {
-        uint32_t row = i * at_once + first_row, position = tile * KEYS + row;
-        bool valid = position >= work.first && position <= work.last;
-        uint64_t piece = __shfl_sync(FULL_MASK, pieces, i * at_once / PIECE);
-        const char *from = reinterpret_cast<const char *>(piece) + row % PIECE * (HD * 2);
-        copy_async(half + swizzled(row, unit % 8), from + unit * 16, valid);
-    }
-    copy_async_commit();
 }
 
 /* Where a query of the item is. */
@@ -273,8 +259,9 @@ __device__ __forceinline__ void wgmma_fetch_q(const struct attention_args &a,
                                               wgmma_shared<HD, EIGHT> &shared,
                                               const wgmma_work &work, uint32_t stage)
 {
-    const uint32_t units = HD / 8, at_once = GROUP_THREADS / units;
-    uint32_t unit = threadIdx.x % units, first_row = threadIdx.x % GROUP_THREADS / units;
+    const uint32_t units = HD / 8, at_once = Q_THREADS<EIGHT> / units;
+    uint32_t thread = threadIdx.x % GROUP_THREADS - (GROUP_THREADS - Q_THREADS<EIGHT>);
+    uint32_t unit = thread % units, first_row = thread / units;
     const uint32_t first_head = PACKED ? 0 : work.head * HD;
     const half_t *from = static_cast<const half_t *>(a.q) + first_head + unit * 8;
     for (uint32_t query = first_row; query < QUERIES<HD>; query += at_once) {
@@ -322,18 +309,49 @@ struct wgmma_loader {
     ring_cursor at; /* of keys and values */
     ring_cursor q;
     uint32_t pending;
+    uint32_t cut; /* parity of the barrier's phase */
 };
 
-/* A tile of keys or values into `to`, once `ring` has it back. */
+/* Where keys and values are. */
+struct wgmma_memory {
+    CUtensorMap map;
+    uint32_t rows; /* of a copy */
+};
+
+/* A tile of keys or values into `to`; they count on `barrier`. */
 template <int HD>
-__device__ __forceinline__ void wgmma_bring(wgmma_loader &loader, ring_barriers<STAGES> &ring,
-                                            const wgmma_work &work, uint64_t pieces, uint32_t tile,
-                                            uint32_t to)
+__device__ __forceinline__ void wgmma_fetch(const wgmma_memory &memory, uint64_t pieces,
+                                            uint32_t to, uint32_t barrier)
 {
-    uint32_t full = ring_barrier(shared_address(ring.full), loader.at);
-    pending_then_wait(loader.pending, shared_address(ring.empty), loader.at);
-    wgmma_fetch<HD>(work, pieces, tile, to);
-    pending_next(loader.pending, full);
+    bool chosen = threadIdx.x % WARP == 0;
+    if (chosen)
+        barrier_expect(barrier, KEYS * HD * 2);
+    for (uint32_t row = 0, i = 0; row < KEYS; row += memory.rows, i++) {
+        uint64_t from = __shfl_sync(FULL_MASK, pieces, i);
+#pragma unroll
+        for (uint32_t half = 0; half < HD / 64; half++)
+            if (chosen)
+                copy_box_memory<HD>(to + half * (KEYS * 128) + row * 128, &memory.map, half, from,
+                                    barrier);
+    }
+    __syncwarp();
+}
+
+/* Zeros for values of positions that are not the item's to read: what is there may be no number. */
+template <int HD>
+__device__ __forceinline__ void wgmma_cut(const wgmma_work &work, uint32_t tile, uint32_t to)
+{
+    for (uint32_t row = threadIdx.x % WARP; row < KEYS; row += WARP) {
+        uint32_t position = tile * KEYS + row;
+        if (position >= work.first && position <= work.last)
+            continue;
+#pragma unroll
+        for (uint32_t unit = 0; unit < HD / 8; unit++)
+            store_shared(to + unit / 8 * (KEYS * 128) + row * 128 + unit % 8 * 16,
+                         make_uint4(0, 0, 0, 0));
+    }
+    proxy_fence();
+    __syncwarp();
 }
 
 template <int HD, bool EIGHT, bool PACKED>
@@ -341,13 +359,13 @@ __device__ __forceinline__ void wgmma_bring_q(wgmma_loader &loader, const struct
                                               wgmma_shared<HD, EIGHT> &shared,
                                               const wgmma_work &work)
 {
-    const uint32_t stage = Q_STAGES<EIGHT> == 1 ? 0 : loader.q.stage;
+    const uint32_t stage = loader.q.stage;
     pending_then_wait(loader.pending, shared_address(shared.q_ring.empty), loader.q);
     wgmma_fetch_q<HD, EIGHT, PACKED>(a, shared, work, stage);
-    if (threadIdx.x % GROUP_THREADS == 0)
+    if (threadIdx.x % GROUP_THREADS == GROUP_THREADS - 1)
         shared.work[stage] = work;
     pending_next(loader.pending, ring_barrier(shared_address(shared.q_ring.full), loader.q));
-    ring_next(loader.q, Q_STAGES<EIGHT>);
+    ring_next(loader.q, Q_STAGES);
 }
 
 /* There are no more items. */
@@ -356,33 +374,44 @@ __device__ __forceinline__ void wgmma_bring_end(wgmma_loader &loader,
                                                 wgmma_shared<HD, EIGHT> &shared)
 {
     ring_wait_empty(shared_address(shared.q_ring.empty), loader.q);
-    if (threadIdx.x % GROUP_THREADS == 0)
-        shared.work[Q_STAGES<EIGHT> == 1 ? 0 : loader.q.stage].queries = 0;
+    if (threadIdx.x % GROUP_THREADS == GROUP_THREADS - 1)
+        shared.work[loader.q.stage].queries = 0;
     barrier_arrive(ring_barrier(shared_address(shared.q_ring.full), loader.q));
 }
 
-/* All that an item needs, in the order in which it needs it. */
-template <int HD, bool PACKED>
+/* An item's keys and values, by one warp. */
+template <int HD>
 __device__ __forceinline__ void
 wgmma_bring_item(wgmma_loader &loader, const struct attention_args &a,
-                 const struct batch_group &group, wgmma_shared<HD, false> &shared,
-                 const wgmma_work &work, uint32_t block_shift)
+                 const struct batch_group &group, const wgmma_memory &memory,
+                 wgmma_shared<HD, false> &shared, const wgmma_work &work, uint32_t block_shift)
 {
-    uint64_t pieces = wgmma_look_up(a, group, work, block_shift, work.tile, HD * 2);
+    const uint64_t to_values = a.kv.v - a.kv.k;
+    const uint32_t rows = memory.rows, k_empty = shared_address(shared.k_ring.empty);
+    const uint32_t v_empty = shared_address(shared.v_ring.empty);
+    uint64_t next = wgmma_look_up(a, group, work, block_shift, work.tile, rows, HD * 2);
     for (uint32_t tile = work.tile; tile < work.tile_end; tile++) {
-        uint32_t stage = loader.at.stage;
-        wgmma_bring<HD>(loader, shared.k_ring, work, pieces, tile,
-                        shared_address(&shared.k[stage]));
-        if (tile == work.tile)
-            wgmma_bring_q<HD, false, PACKED>(loader, a, shared, work);
-        uint64_t values = pieces + (a.kv.v - a.kv.k);
+        uint64_t pieces = next;
+        uint32_t k_full = ring_barrier(shared_address(shared.k_ring.full), loader.at);
+        uint32_t v_full = ring_barrier(shared_address(shared.v_ring.full), loader.at);
+        uint32_t values = shared_address(&shared.v[loader.at.stage]);
+        ring_wait_empty(k_empty, loader.at);
+        wgmma_fetch<HD>(memory, pieces, shared_address(&shared.k[loader.at.stage]), k_full);
         if (tile + 1 < work.tile_end)
-            pieces = wgmma_look_up(a, group, work, block_shift, tile + 1, HD * 2);
-        wgmma_bring<HD>(loader, shared.v_ring, work, values, tile,
-                        shared_address(&shared.v[stage]));
+            next = wgmma_look_up(a, group, work, block_shift, tile + 1, rows, HD * 2);
+        ring_wait_empty(v_empty, loader.at);
+        bool whole = tile * KEYS >= work.first && tile * KEYS + KEYS - 1 <= work.last;
+        wgmma_fetch<HD>(memory, pieces + to_values, values,
+                        whole ? v_full : shared_address(&shared.cut));
+        if (!whole) {
+            barrier_wait(shared_address(&shared.cut), loader.cut);
+            loader.cut ^= 1;
+            wgmma_cut<HD>(work, tile, values);
+            if (threadIdx.x % WARP == 0)
+                barrier_arrive(v_full);
+        }
         ring_next(loader.at, STAGES);
     }
-    pending_tell(loader.pending);
 }
 
 /* Each block asks for a number once for every item that it has, the first of which is its own
@@ -390,10 +419,11 @@ wgmma_bring_item(wgmma_loader &loader, const struct attention_args &a,
  * as it was found. */
 template <int HD, bool PACKED>
 __device__ static void wgmma_load(const struct attention_args &a, const struct batch_group &group,
-                                  const prefill_spans &spans, wgmma_shared<HD, false> &shared,
-                                  uint32_t block_shift)
+                                  const prefill_spans &spans, const wgmma_memory &memory,
+                                  wgmma_shared<HD, false> &shared, uint32_t block_shift)
 {
-    bool leader = threadIdx.x % GROUP_THREADS == 0;
+    const bool leader = threadIdx.x % GROUP_THREADS == 0;
+    const bool keys = threadIdx.x % GROUP_THREADS < WARP;
     uint32_t number = blockIdx.x, taken = UINT32_MAX;
     wgmma_loader loader = {};
     wgmma_rows rows = {};
@@ -403,7 +433,12 @@ __device__ static void wgmma_load(const struct attention_args &a, const struct b
                   : work_find<HD>(a, group, rows, number, work)) {
         if (leader)
             taken = atomicAdd(a.batch.next_item, 1);
-        wgmma_bring_item<HD, PACKED>(loader, a, group, shared, work, block_shift);
+        if (keys) {
+            wgmma_bring_item<HD>(loader, a, group, memory, shared, work, block_shift);
+        } else {
+            wgmma_bring_q<HD, false, PACKED>(loader, a, shared, work);
+            pending_tell(loader.pending);
+        }
         if (leader)
             shared.taken = taken;
         named_sync(BARRIER_LOAD, GROUP_THREADS);
@@ -412,7 +447,8 @@ __device__ static void wgmma_load(const struct attention_args &a, const struct b
     }
     if (leader && taken + 1 == rows.before * (PACKED ? a.kv_heads : a.heads))
         *a.batch.next_item = 0;
-    wgmma_bring_end(loader, shared);
+    if (!keys)
+        wgmma_bring_end(loader, shared);
 }
 
 #endif

@@ -2,15 +2,15 @@
  *
  * A block has 64 queries of a row and query head for each group of four warps that attends, two or
  * three; one group more brings queries, and keys and values (attention_prefill_load.cuh): tiles of
- * 128 positions at multiples of 128, each in two buffers. Its threads copy 16 bytes at a time
- * (cp.async), for the products need their operands swizzled and blocks lie anywhere: rows of a tile
- * are looked up through the table one by one. What is kept in e4m3 (EIGHT) comes by bulk copies,
- * and they make it 16 bits from shared memory to shared memory (attention_prefill_eight.cuh), for
- * which they have more registers. Blocks stay until no item is left.
+ * 128 positions at multiples of 128, each in two buffers. The copy engine brings them, as much of a
+ * block of the cache at a time as is next to each other, through a map of all memory, for blocks
+ * lie anywhere (memory_map.cuh). What is kept in e4m3 (EIGHT) comes by bulk copies, and the group
+ * makes it 16 bits from shared memory to shared memory (attention_prefill_eight.cuh), for which it
+ * has more registers. Blocks stay until no item is left.
  *
  * A group asks for the scores of a tile and for the values of the tile before, and makes weights of
- * the scores while the values are added up; groups ask in turns, so that one's softmax is another's
- * products. A query's bits depend on its position alone: tiles that it does not see change nothing.
+ * the scores once both are there; groups ask in turns, so that one's softmax is another's products.
+ * A query's bits depend on its position alone: tiles that it does not see change nothing.
  * But where few items have most of a step's keys, or are fewer than processors, keys are shared out
  * (attention_prefill_spans.cuh), and bits depend on how they are cut.
  * Figures: tests/bench/EXPERIMENTS.md. */
@@ -18,6 +18,7 @@
 #include "gpu/kernels/attention/attention_tuned.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/softcap.cuh"
+#include "gpu/kernels/common/tensor_map.cuh"
 #include "gpu/kernels/common/wgmma.cuh"
 
 template <int HD> constexpr uint32_t WGMMA_THREADS = GROUP_THREADS *(CONSUMERS<HD> + 1);
@@ -33,6 +34,18 @@ template <int HD> struct wgmma_state {
     float most[2], sum[2], keep[2];
 };
 
+/* The lower word of an operand, of which the compiler is told that it is one for the whole warp: so
+ * it stays where products want it. A sixteenth of what the operand's place moves by is added. */
+__device__ __forceinline__ uint32_t wgmma_operand_low(uint32_t address, uint32_t lead)
+{
+    return __shfl_sync(FULL_MASK, (uint32_t)wgmma_operand(address, lead), 0);
+}
+
+__device__ __forceinline__ uint64_t wgmma_operand_of(uint32_t low)
+{
+    return wgmma_operand(0, 0) | low;
+}
+
 /* What a thread of a group knows for all items. */
 struct wgmma_consumer {
     uint32_t group, lane;
@@ -41,23 +54,19 @@ struct wgmma_consumer {
     score_scale scale;
     ring_cursor at;   /* of keys and values */
     ring_cursor turn; /* of queries */
+    uint32_t q, k, v; /* the first buffers, as lower words of operands */
 };
 
 template <int HD, bool EIGHT>
-__device__ __forceinline__ uint32_t wgmma_queries(wgmma_shared<HD, EIGHT> &shared,
-                                                  const wgmma_consumer &c)
+__device__ __forceinline__ void
+wgmma_scores(wgmma_state<HD> &s, const wgmma_shared<HD, EIGHT> &shared, const wgmma_consumer &c)
 {
-    return shared_address(shared.q[Q_STAGES<EIGHT> == 1 ? 0 : c.turn.stage][c.group]);
-}
-
-template <int HD>
-__device__ __forceinline__ void wgmma_scores(wgmma_state<HD> &s, uint32_t q, uint32_t k)
-{
+    uint32_t q = c.q + c.turn.stage * (uint32_t)(sizeof(shared.q[0]) / 16);
+    uint32_t k = c.k + c.at.stage * (uint32_t)(sizeof(shared.k[0]) / 16);
 #pragma unroll
     for (int step = 0; step < HD / 16; step++)
-        wgmma_multiply(s.score,
-                       wgmma_operand(q + step / 4 * (GROUP_QUERIES * 128) + step % 4 * 32, 16),
-                       wgmma_operand(k + step / 4 * (KEYS * 128) + step % 4 * 32, 16), step > 0);
+        wgmma_multiply(s.score, wgmma_operand_of(q + step / 4 * (GROUP_QUERIES * 8) + step % 4 * 2),
+                       wgmma_operand_of(k + step / 4 * (KEYS * 8) + step % 4 * 2), step > 0);
     wgmma_commit();
 }
 
@@ -69,13 +78,16 @@ __device__ __forceinline__ void wgmma_cap(wgmma_state<HD> &s, const score_scale 
         s.score[j] = score_capped(s.score[j], scale);
 }
 
-template <int HD> __device__ __forceinline__ void wgmma_values(wgmma_state<HD> &s, uint32_t v)
+template <int HD, bool EIGHT>
+__device__ __forceinline__ void wgmma_values(wgmma_state<HD> &s,
+                                             const wgmma_shared<HD, EIGHT> &shared,
+                                             const wgmma_consumer &c, uint32_t stage)
 {
+    uint32_t v = c.v + stage * (uint32_t)(sizeof(shared.v[0]) / 16);
 #pragma unroll
     for (int step = 0; step < KEYS / 16; step++) {
-        uint64_t b = wgmma_operand(v + step * 16 * 128, KEYS * 128);
         const uint32_t *p = &s.weight[step * 4];
-        wgmma_values_step(s.out, p[0], p[1], p[2], p[3], b);
+        wgmma_values_step(s.out, p[0], p[1], p[2], p[3], wgmma_operand_of(v + step * 16 * 8));
     }
     wgmma_commit();
 }
@@ -223,14 +235,6 @@ wgmma_store(const wgmma_state<HD> &s, const struct attention_args &a, const pref
     }
 }
 
-/* The wait for the values stays behind the softmax: no instruction of the softmax needs it, and the
- * compiler would have it first. The branch is never taken. */
-template <int HD> __device__ __forceinline__ void wgmma_softmax_done(const wgmma_state<HD> &s)
-{
-    if (s.sum[0] + s.sum[1] < 0)
-        asm volatile("nanosleep.u32 0;" ::: "memory");
-}
-
 /* The first tile's scores, without values to add up. */
 template <int HD, bool CAP, bool EIGHT, bool PACKED>
 __device__ __forceinline__ void wgmma_first(wgmma_state<HD> &s, wgmma_shared<HD, EIGHT> &shared,
@@ -239,7 +243,7 @@ __device__ __forceinline__ void wgmma_first(wgmma_state<HD> &s, wgmma_shared<HD,
 {
     ring_wait_full(shared_address(shared.k_ring.full), c.at);
     wgmma_begin();
-    wgmma_scores(s, wgmma_queries(shared, c), shared_address(&shared.k[c.at.stage]));
+    wgmma_scores(s, shared, c);
     wgmma_wait<0>();
     wgmma_hold(s.score);
     if (c.lane == 0)
@@ -262,10 +266,10 @@ __device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD, 
     named_sync(BARRIER_TURN + c.group, 2 * GROUP_THREADS);
     wgmma_hold(s.out);
     wgmma_begin();
-    wgmma_scores(s, wgmma_queries(shared, c), shared_address(&shared.k[c.at.stage]));
+    wgmma_scores(s, shared, c);
     ring_wait_full(shared_address(shared.v_ring.full), before);
     wgmma_begin();
-    wgmma_values(s, shared_address(&shared.v[before.stage]));
+    wgmma_values(s, shared, c, before.stage);
     named_arrive(BARRIER_TURN + (c.group + 1 < CONSUMERS<HD> ? c.group + 1 : 0), 2 * GROUP_THREADS);
     wgmma_wait<1>();
     wgmma_hold(s.score);
@@ -274,7 +278,6 @@ __device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD, 
     if (CAP)
         wgmma_cap(s, c.scale);
     wgmma_softmax(s, seen, c.window, tile, c.scale.unit);
-    wgmma_softmax_done(s);
     wgmma_wait<0>();
     wgmma_hold(s.out);
     if (c.lane == 0)
@@ -295,7 +298,7 @@ __device__ __forceinline__ void wgmma_last(wgmma_state<HD> &s, wgmma_shared<HD, 
     ring_wait_full(shared_address(shared.v_ring.full), c.at);
     wgmma_hold(s.out);
     wgmma_begin();
-    wgmma_values(s, shared_address(&shared.v[c.at.stage]));
+    wgmma_values(s, shared, c, c.at.stage);
     wgmma_wait<0>();
     wgmma_hold(s.out);
     if (c.lane == 0)
@@ -316,11 +319,14 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
     c.window = window;
     c.scale = score_scale_of<CAP>(a.scale, a.softcap);
     c.at = c.turn = {0, 0};
+    c.q = wgmma_operand_low(shared_address(shared.q[0][c.group]), 16);
+    c.k = wgmma_operand_low(shared_address(&shared.k[0]), 16);
+    c.v = wgmma_operand_low(shared_address(&shared.v[0]), KEYS * 128);
     if (c.group + 1 == CONSUMERS<HD>)
         named_arrive(BARRIER_TURN, 2 * GROUP_THREADS);
-    for (;; ring_next(c.turn, Q_STAGES<EIGHT>)) {
+    for (;; ring_next(c.turn, Q_STAGES)) {
         ring_wait_full(shared_address(shared.q_ring.full), c.turn);
-        const wgmma_work work = shared.work[Q_STAGES<EIGHT> == 1 ? 0 : c.turn.stage];
+        const wgmma_work work = shared.work[c.turn.stage];
         if (work.queries == 0)
             break;
         wgmma_state<HD> s;
@@ -347,7 +353,8 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
 template <int HD, bool CAP, bool EIGHT, bool PACKED>
 __global__ void __launch_bounds__(WGMMA_THREADS<HD>, 1)
     wgmma_kernel(const __grid_constant__ struct attention_args a, uint32_t block_shift,
-                 const __grid_constant__ prefill_spans spans)
+                 const __grid_constant__ prefill_spans spans,
+                 const __grid_constant__ wgmma_memory where)
 {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(1024) char memory[];
@@ -358,12 +365,13 @@ __global__ void __launch_bounds__(WGMMA_THREADS<HD>, 1)
         grid_trigger();
     if (threadIdx.x == 0) {
         const uint32_t warps = CONSUMERS<HD> * GROUP_THREADS / WARP;
-        ring_init(shared_address(shared.k_ring.full), STAGES, GROUP_THREADS);
-        ring_init(shared_address(shared.v_ring.full), STAGES, GROUP_THREADS);
+        ring_init(shared_address(shared.k_ring.full), STAGES, EIGHT ? GROUP_THREADS : 1);
+        ring_init(shared_address(shared.v_ring.full), STAGES, EIGHT ? GROUP_THREADS : 1);
         ring_init(shared_address(shared.k_ring.empty), STAGES, warps);
         ring_init(shared_address(shared.v_ring.empty), STAGES, warps);
-        ring_init(shared_address(shared.q_ring.full), Q_STAGES<EIGHT>, GROUP_THREADS);
-        ring_init(shared_address(shared.q_ring.empty), Q_STAGES<EIGHT>, warps);
+        ring_init(shared_address(shared.q_ring.full), Q_STAGES, Q_THREADS<EIGHT>);
+        ring_init(shared_address(shared.q_ring.empty), Q_STAGES, warps);
+        ring_init(shared_address(&shared.cut), 1, 1);
         if constexpr (EIGHT)
             ring_init(shared_address(shared.kept.full), sizeof(shared.kept.full) / 8, 1);
         barrier_init_done();
@@ -380,9 +388,17 @@ __global__ void __launch_bounds__(WGMMA_THREADS<HD>, 1)
         if constexpr (EIGHT)
             wgmma_load_eight<HD, PACKED>(a, group, spans, shared, block_shift);
         else
-            wgmma_load<HD, PACKED>(a, group, spans, shared, block_shift);
+            wgmma_load<HD, PACKED>(a, group, spans, where, shared, block_shift);
     }
 #endif
+}
+
+/* Rows of a head stand at multiples of their size, where slabs do. */
+static bool wgmma_rows_aligned(const struct attention_args *args)
+{
+    uint64_t row = args->head_dim * 2;
+    return args->kv.format == FORMAT_E4M3 ||
+           (args->batch.groups[args->kv.group].block_bytes | args->kv.k | args->kv.v) % row == 0;
 }
 
 bool attention_prefill_wgmma_can(const struct attention_args *args)
@@ -391,7 +407,8 @@ bool attention_prefill_wgmma_can(const struct attention_args *args)
     return device_props()->major == 9 && args->dtype == DTYPE_HALF &&
            (args->kv.format == FORMAT_HALF || args->kv.format == FORMAT_E4M3) &&
            ((dim == 64 && args->softcap == 0) || dim == 128) && args->q_stride % 8 == 0 &&
-           args->out_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args->q) % 16 == 0 &&
+           tensor_map_can() && wgmma_rows_aligned(args) && args->out_stride % 2 == 0 &&
+           reinterpret_cast<uintptr_t>(args->q) % 16 == 0 &&
            reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
 }
 
@@ -439,11 +456,17 @@ static cudaError_t wgmma_launch_items(const struct attention_args *args, const p
     cudaError_t result = device_allow(&once, wgmma_kernel<HD, CAP, EIGHT, PACKED>, device_props());
     if (result != cudaSuccess)
         return result;
+    wgmma_memory where = {};
+    where.rows = args->batch.block_tokens < KEYS ? args->batch.block_tokens : KEYS;
+    if (!EIGHT)
+        result = tensor_map_memory(&where.map, DTYPE_HALF, HD, where.rows);
+    if (result != cudaSuccess)
+        return result;
     uint32_t processors = device_props()->processors;
     return launch(wgmma_kernel<HD, CAP, EIGHT, PACKED>,
                   dim3(items < processors ? items : processors), WGMMA_THREADS<HD>,
                   sizeof(wgmma_shared<HD, EIGHT>) + 1024, stream, *args,
-                  (uint32_t)__builtin_ctz(args->batch.block_tokens), spans);
+                  (uint32_t)__builtin_ctz(args->batch.block_tokens), spans, where);
 }
 
 /* Packed where that is a fifth fewer turns of the processors, or where spans are cut. */

@@ -1,3 +1,4 @@
+#include "gpu/kernels/common/memory_map.cuh"
 #include "gpu/kernels/common/tensor_map.cuh"
 
 typedef decltype(&cuTensorMapEncodeTiled) encode_fn;
@@ -63,5 +64,20 @@ cudaError_t tensor_map_halves(CUtensorMap *map, const void *data, uint32_t matri
         encode()(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 5, const_cast<void *>(data), sizes, strides,
                  box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t tensor_map_memory(CUtensorMap *map, enum dtype dtype, uint32_t columns,
+                              uint32_t box_rows)
+{
+    const cuuint64_t part = (cuuint64_t)1 << MEMORY_PART_SHIFT, row = (cuuint64_t)columns * 2;
+    cuuint64_t sizes[] = {64, part / row, columns / 64, (cuuint64_t)1 << (48 - MEMORY_PART_SHIFT)};
+    cuuint64_t strides[] = {row, 128, part};
+    cuuint32_t box[] = {64, box_rows, 1, 1}, steps[] = {1, 1, 1, 1};
+    CUresult result = encode()(
+        map,
+        dtype == DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
+        NULL, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
