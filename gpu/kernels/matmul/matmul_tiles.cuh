@@ -49,8 +49,9 @@ namespace HALF
 #define BAND_ROWS 16 /* tiles of y that are gone through column by column, for the L2 */
 
 /* A kind of tiles: of so many warpgroups that multiply and so many columns; DOWN 2: in pairs one
- * above the other, ACROSS 2: in pairs side by side. */
-template <int GROUPS, int WIDTH, int DOWN, int ACROSS> struct tiles_kind {
+ * above the other, ACROSS 2: in pairs side by side. ROOM: bytes behind all else that are not its
+ * own. */
+template <int GROUPS, int WIDTH, int DOWN, int ACROSS, int ROOM = 0> struct tiles_kind {
     static const int width = WIDTH, down = DOWN, across = ACROSS;
     static const int cluster = DOWN * ACROSS;
     static const uint32_t threads = (GROUPS + 1) * GROUP_THREADS;
@@ -58,9 +59,9 @@ template <int GROUPS, int WIDTH, int DOWN, int ACROSS> struct tiles_kind {
     static const uint32_t rows = GROUPS * GROUP_ROWS;
     static const uint32_t x_bytes = rows * STEP_BYTES, half_bytes = WIDTH / 2 * STEP_BYTES;
     static const uint32_t stage_bytes = x_bytes + 2 * half_bytes;
-    static const uint32_t fit = (SHARED_MOST - ALIGNMENT - warps * OUT_BYTES) / stage_bytes;
+    static const uint32_t fit = (SHARED_MOST - ALIGNMENT - warps * OUT_BYTES - ROOM) / stage_bytes;
     static const uint32_t stages = fit < STAGES_MAX ? fit : STAGES_MAX;
-    static const uint32_t shared = ALIGNMENT + stages * stage_bytes + warps * OUT_BYTES;
+    static const uint32_t shared = ALIGNMENT + stages * stage_bytes + warps * OUT_BYTES + ROOM;
     static_assert(DOWN == 1 || ACROSS == 1, "a pair shares one operand");
     static_assert(WIDTH % 16 == 0, "half of the weights begin at a whole group of swizzled rows");
 };
@@ -187,20 +188,30 @@ __device__ __forceinline__ tiles_ring tiles_begin(ring_barriers<STAGES_MAX> &bar
     return ring;
 }
 
-/* One thread: brings the block's tiles, in their order. */
-template <class KIND>
-__device__ __forceinline__ void tiles_load(const tiles_args &a, const tiles_ring &ring,
-                                           uint32_t rank)
-{
-    const uint32_t bytes = KIND::stage_bytes, half_bytes = KIND::half_bytes;
-    const uint32_t column_step = a.up ? KIND::width / 2 : KIND::width;
-    const uint32_t half_rows = a.up ? a.up : KIND::width / 2;
-    const uint32_t expected = a.block_rows * STEP_BYTES + 2 * half_bytes;
-    tiles_tile tile = {0, 0};
-    auto weights = [&](uint32_t stage, uint32_t step) {
-        const uint32_t to = ring.stages + stage * bytes + KIND::x_bytes;
+/* One thread: what it brings of a tile. */
+template <class KIND> struct tiles_filler {
+    const tiles_args &a;
+    const tiles_ring &ring;
+    uint32_t rank;
+    tiles_tile tile;
+
+    __device__ __forceinline__ uint32_t column_step() const
+    {
+        return a.up ? KIND::width / 2 : KIND::width;
+    }
+
+    __device__ __forceinline__ bool find(uint32_t turn)
+    {
+        return tiles_find<KIND>(a, column_step(), turn, rank, tile);
+    }
+
+    __device__ __forceinline__ void weights(uint32_t stage, uint32_t step) const
+    {
+        const uint32_t half_bytes = KIND::half_bytes;
+        const uint32_t half_rows = a.up ? a.up : KIND::width / 2;
+        const uint32_t to = ring.stages + stage * KIND::stage_bytes + KIND::x_bytes;
         const uint32_t barrier = ring.full + stage * 8;
-        barrier_expect(barrier, expected);
+        barrier_expect(barrier, a.block_rows * STEP_BYTES + 2 * half_bytes);
         if (KIND::down > 1) {
             tiles_box_both(to + rank * half_bytes, &a.w, step * STEP_K,
                            tile.column + rank * half_rows, barrier);
@@ -210,34 +221,52 @@ __device__ __forceinline__ void tiles_load(const tiles_args &a, const tiles_ring
                 tiles_box(to + i * half_bytes, &a.w, step * STEP_K, tile.column + i * half_rows,
                           barrier);
         }
-    };
-    auto rows = [&](uint32_t stage, uint32_t step) {
-        const uint32_t to = ring.stages + stage * bytes, barrier = ring.full + stage * 8;
+    }
+
+    __device__ __forceinline__ void rows(uint32_t stage, uint32_t step) const
+    {
+        const uint32_t to = ring.stages + stage * KIND::stage_bytes,
+                       barrier = ring.full + stage * 8;
         const uint32_t first = rank * (a.block_rows / 2); /* of a pair side by side */
         if (KIND::across > 1)
             tiles_box_both(to + first * STEP_BYTES, &a.x, step * STEP_K, tile.row + first, barrier);
         else
             tiles_box(to, &a.x, step * STEP_K, tile.row, barrier);
-    };
-    if (!tiles_find<KIND>(a, column_step, 0, rank, tile))
-        return;
-    const uint32_t steps = a.steps, ahead = min(steps, KIND::stages);
-    for (uint32_t i = 0; i < ahead; i++)
-        weights(i, i);
-    grid_wait();
-    grid_trigger();
-    for (uint32_t i = 0; i < ahead; i++)
-        rows(i, i);
-    ring_cursor at = {0, 0};
-    for (uint32_t turn = 0; tiles_find<KIND>(a, column_step, turn, rank, tile); turn++)
-        for (uint32_t step = 0; step < steps; step++) {
-            if (turn > 0 || step >= ahead) {
+    }
+
+    /* The steps of a tile, but the first ones that are under way. */
+    __device__ __forceinline__ void steps(ring_cursor &at, uint32_t under_way) const
+    {
+        const uint32_t count = a.steps;
+        for (uint32_t step = 0; step < count; step++) {
+            if (step >= under_way) {
                 ring_wait_empty(ring.empty, at);
                 weights(at.stage, step);
                 rows(at.stage, step);
             }
             ring_next(at, KIND::stages);
         }
+    }
+};
+
+/* One thread: brings the block's tiles, in their order. */
+template <class KIND>
+__device__ __forceinline__ void tiles_load(const tiles_args &a, const tiles_ring &ring,
+                                           uint32_t rank)
+{
+    tiles_filler<KIND> filler = {a, ring, rank, {0, 0}};
+    if (!filler.find(0))
+        return;
+    const uint32_t ahead = min(a.steps, KIND::stages);
+    for (uint32_t i = 0; i < ahead; i++)
+        filler.weights(i, i);
+    grid_wait();
+    grid_trigger();
+    for (uint32_t i = 0; i < ahead; i++)
+        filler.rows(i, i);
+    ring_cursor at = {0, 0};
+    for (uint32_t turn = 0; filler.find(turn); turn++)
+        filler.steps(at, turn ? 0 : ahead);
 }
 
 /* A warp has read a stage: said to every block that writes there. */
@@ -374,8 +403,8 @@ __device__ __forceinline__ void tiles_store_gated(const float (&c)[WIDTH / 2], c
     const int up = WIDTH / 4;
     tiles_store_half<WIDTH / 2>(a, place, [&](int unit, uint32_t half) {
         const int at = unit * 4 + half * 2;
-        return pack(activated<F>(c[at]) * c[up + at],
-                    activated<F>(c[at + 1]) * c[up + at + 1], DTYPE_HALF);
+        return pack(activated<F>(c[at]) * c[up + at], activated<F>(c[at + 1]) * c[up + at + 1],
+                    DTYPE_HALF);
     });
 }
 
