@@ -186,6 +186,85 @@ static int norm_in_matmul_activation(struct walk *walk, op_run ops, struct error
     return product(walk, &args, error);
 }
 
+/* Of as many rows as there is such a way for; more of a class go one after the other, to the same
+ * places. */
+static bool adapted_can(const struct walk *walk, struct matmul_args product,
+                        struct adapt_args adapts)
+{
+    if (walk->rows.max <= GEMV_ROWS_MAX || walk->rows.max > MATMUL_GATED_MAX)
+        return false;
+    product.rows.max = adapts.rows.max = min_u32(adapts.rows.max, ADAPTED_ROWS_ANY);
+    return adapted_fuses(&product, &adapts);
+}
+
+static bool matmul_adapt_can(const struct walk *walk, op_run ops)
+{
+    return adapted_can(walk, walk_product(walk, ops[0]), walk_adapt(walk, ops[1]));
+}
+
+/* Where rows share few adapters; A and B of many are read faster by kernels made for it. */
+static bool adapted_here(const struct matmul_args *product, const struct adapt_args *adapts)
+{
+    return !adapts->spreads && adapted_fuses(product, adapts);
+}
+
+static int adapted(const struct walk *walk, const struct matmul_args *product,
+                   const struct adapt_args *adapts, struct error *error)
+{
+    CUDA_TRY(op_adapted(product, adapts, stream_of(walk)), error);
+    return 0;
+}
+
+static int matmul_adapt(struct walk *walk, op_run ops, struct error *error)
+{
+    struct matmul_args args = walk_product(walk, ops[0]);
+    struct adapt_args adapts = walk_adapt(walk, ops[1]);
+    if (adapted_here(&args, &adapts))
+        return adapted(walk, &args, &adapts, error);
+    int status = product(walk, &args, error);
+    return status ? status : adapt(walk, ops + 1, error);
+}
+
+static bool matmul_adapt_add_can(const struct walk *walk, op_run ops)
+{
+    const struct op *const without[] = {ops[0], ops[2]};
+    struct matmul_args args = walk_product(walk, ops[0]);
+    walk_add(walk, ops[2], &args);
+    return matmul_add_can(walk, without) && adapted_can(walk, args, walk_adapt(walk, ops[1]));
+}
+
+/* Adapters may add to the residual, too. */
+static int matmul_adapt_add(struct walk *walk, op_run ops, struct error *error)
+{
+    struct matmul_args args = walk_product(walk, ops[0]);
+    struct adapt_args adapts = walk_adapt(walk, ops[1]);
+    walk_add(walk, ops[2], &args);
+    adapts.y = args.y;
+    adapts.y_dtype = args.y_dtype;
+    if (adapted_here(&args, &adapts))
+        return adapted(walk, &args, &adapts, error);
+    int status = product(walk, &args, error);
+    if (!status)
+        CUDA_TRY(op_adapt(&adapts, stream_of(walk)), error);
+    return status;
+}
+
+static bool matmul_adapt_activation_can(const struct walk *walk, op_run ops)
+{
+    struct matmul_args args = activated(walk, ops[0], ops[2]);
+    return adapt_activation_can(walk, ops + 1) && adapted_can(walk, args, walk_adapt(walk, ops[1]));
+}
+
+static int matmul_adapt_activation(struct walk *walk, op_run ops, struct error *error)
+{
+    struct matmul_args args = activated(walk, ops[0], ops[2]);
+    struct adapt_args adapts = walk_adapt(walk, ops[1]);
+    if (adapted_here(&args, &adapts))
+        return adapted(walk, &args, &adapts, error);
+    int status = matmul(walk, ops, error);
+    return status ? status : adapt_activation(walk, ops + 1, error);
+}
+
 static int activation(struct walk *walk, op_run ops, struct error *error)
 {
     struct activation_args args = walk_activation_alone(walk, ops[0]);
@@ -455,6 +534,9 @@ const struct fusion fusions[] = {
     SEVERAL(norm_in_matmul_activation, 2, false, norm_in_matmul_activation_can, OP_NORM_IN,
             OP_MATMUL, OP_ACTIVATION),
     SEVERAL(attend_rope, 0, false, attend_rope_can, OP_ROPE, OP_KV_WRITE, OP_ATTENTION),
+    SEVERAL(matmul_adapt_activation, 3, false, matmul_adapt_activation_can, OP_MATMUL, OP_ADAPT,
+            OP_ACTIVATION),
+    SEVERAL(matmul_adapt_add, 3, false, matmul_adapt_add_can, OP_MATMUL, OP_ADAPT, OP_ADD),
     SEVERAL(norms_reduce_add_norm, 1, false, norms_reduce_add_norm_can, OP_ALL_REDUCE, OP_ADD,
             OP_NORM),
     SEVERAL(norms_reduce_behind_add, 3, false, norms_reduce_behind_add_can, OP_ALL_REDUCE, OP_NORM,
@@ -466,6 +548,7 @@ const struct fusion fusions[] = {
     SEVERAL(mix_route_segments, 0, false, NULL, OP_ROUTE, OP_SEGMENTS),
     SEVERAL(norm_in_matmul, 0, false, NULL, OP_NORM_IN, OP_MATMUL),
     SEVERAL(matmul_activation, 1, false, matmul_activation_can, OP_MATMUL, OP_ACTIVATION),
+    SEVERAL(matmul_adapt, 0, false, matmul_adapt_can, OP_MATMUL, OP_ADAPT),
     SEVERAL(adapt_activation, 1, false, adapt_activation_can, OP_ADAPT, OP_ACTIVATION),
     SEVERAL(matmul_add, 1, false, matmul_add_can, OP_MATMUL, OP_ADD),
     SEVERAL(matmul_all_reduce, 0, false, posts_not, OP_MATMUL, OP_ALL_REDUCE),

@@ -133,13 +133,13 @@ struct adapt_args walk_adapt(const struct walk *walk, const struct op *op)
         .x_dtype = scratch_dtype(program, op->in[0]),
         .y_dtype = scratch_dtype(program, op->out),
         .lists = adapts_first(program, op),
+        .spreads = walk->launch->spread,
         .invariant = program->invariant,
         .alike = program->dtype != DTYPE_F32 &&
                  scratch_dtype(program, op->in[0]) == program->dtype, /* A and B are kept in it */
     };
     args.list = (uint32_t *)args.inner + (size_t)args.rows.max * ADAPT_PARTS * args.rank_max;
-    if (walk->launch->spread)
-        args.sums = (float *)(args.list + (size_t)args.rows.max * ADAPT_LIST);
+    args.sums = (float *)(args.list + (size_t)args.rows.max * ADAPT_LIST);
     for (uint32_t p = 0; p < weight->part_count; p++)
         args.ends[p] = end += weight->parts[p].rows / ranks;
     return args;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "gpu/kernels/activation/activation.h"
-#include "gpu/kernels/adapt/adapt.h"
+#include "gpu/kernels/adapted/adapted.h"
 #include "gpu/kernels/matmul/matmul.h"
 #include "gpu/kernels/norm/norm.h"
 #include "gpu/kernels/norm/wide_norm.h"

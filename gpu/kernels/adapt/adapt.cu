@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(LIST_THREADS)
 static_assert(LISTED <= 256, "a byte says which");
 static_assert(3 * LISTED * sizeof(uint32_t) < LIST_STATIC, "with what lies between");
 
-static cudaError_t list_make(const struct adapt_args *args, cudaStream_t stream)
+cudaError_t adapt_list(const struct adapt_args *args, cudaStream_t stream)
 {
     static struct device_once once;
     cudaError_t result = device_allow(&once, adapt_list_kernel, device_props(), LIST_STATIC);
@@ -204,7 +204,7 @@ cudaError_t op_adapt(const struct adapt_args *args, cudaStream_t stream)
     if (args->rows.max == 0)
         return cudaSuccess;
     if (args->lists && args->list)
-        status = list_make(args, stream);
+        status = adapt_list(args, stream);
     if (status != cudaSuccess)
         return status;
     if (args->invariant)

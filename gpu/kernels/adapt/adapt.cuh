@@ -44,6 +44,9 @@ __device__ __forceinline__ uint32_t counted_parts(const struct adapt_args &a)
     return a.gated ? 1 : a.part_count;
 }
 
+/* Makes the step's list. */
+cudaError_t adapt_list(const struct adapt_args *args, cudaStream_t stream);
+
 /* Of the namespace's dtype on sm_90, where A and B have it as well. */
 #define ADAPT_OF_HALF                                                                              \
     bool adapt_tiled_can(const struct adapt_args *args);                                           \

@@ -12,8 +12,8 @@
  * A step's ADAPTs go by one list of its rows, those of an adapter side by side, so that A and B are
  * read once for some of them. The first of a step makes it. What a row gets does not depend on it.
  *
- * On CUDA rows that share few adapters and rows of many go different ways, whose sums have orders of
- * their own; adapt_spreads() says which suits a step, by giving `sums` or not. */
+ * On CUDA rows that share few adapters and rows of many go different ways, whose sums have orders
+ * of their own; adapt_spreads() says which suits a step. */
 #pragma once
 
 #include "gpu/kernels/activation/activation.h"
@@ -21,7 +21,7 @@
 
 #define ADAPT_PARTS 4
 #define ADAPT_RANK_MAX 256
-#define ADAPT_LIST 4 /* words of the list of rows, for each */
+#define ADAPT_LIST 4   /* words of the list of rows, for each */
 #define ADAPT_FEW 512  /* rows, up to which those of many adapters have kernels of their own */
 #define ADAPT_SLICES 8 /* of k, whose sums stand apart there */
 #define ADAPT_RANK_ROOM(rank_max) (((rank_max) + 15) / 16 * 16)
@@ -52,16 +52,17 @@ struct adapt_args {
     float *inner;                     /* [max][ADAPT_PARTS][rank_max]; written */
     uint32_t *list;                   /* [max][ADAPT_LIST]; CUDA */
     float *sums; /* [ADAPT_FEW][ADAPT_PARTS][ADAPT_SLICES][ADAPT_RANK_ROOM(rank_max)], aligned to
-                    16 bytes; written; NULL: not the way of many adapters; CUDA */
+                    16 bytes; written; CUDA */
     uint32_t k, x_stride, y_stride, rank_max;
     uint32_t part_count;
     uint32_t ends[ADAPT_PARTS]; /* of each part's outputs; they begin where those before end */
     enum dtype x_dtype, y_dtype;
-    bool lists; /* the first of the step: it writes `list` */
-    bool invariant; /* bits do not depend on which rows have which adapters, or on how many: each row
-                       by itself */
-    bool alike; /* A and B of all places have x's dtype */
-    bool gated; /* y is gate, then up, and f(gate) * up goes to `out`, in y's dtype */
+    bool lists;     /* the first of the step: it writes `list` */
+    bool spreads;   /* by the way of many adapters */
+    bool invariant; /* bits do not depend on which rows have which adapters, or on how many: each
+                       row by itself */
+    bool alike;     /* A and B of all places have x's dtype */
+    bool gated;     /* y is gate, then up, and f(gate) * up goes to `out`, in y's dtype */
     enum activation activation; /* f */
     void *out;                  /* [max][out_stride] */
     uint32_t out_stride;
@@ -74,6 +75,6 @@ static inline bool adapt_spreads(uint32_t rows, uint32_t adapters)
     return adapters >= 8 && rows <= 8 * adapters;
 }
 
-/* Whether op_adapt is `gated` for such arguments; else they are refused. Never on the CPU device. */
+/* Whether op_adapt is `gated` for such arguments; else it refuses. Never on the CPU device. */
 OP_C bool adapt_fuses(const struct adapt_args *args);
 OP_C cudaError_t op_adapt(const struct adapt_args *args, cudaStream_t stream);

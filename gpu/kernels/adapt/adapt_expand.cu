@@ -332,7 +332,7 @@ static uint32_t expand_bytes(const struct adapt_args *a)
 
 bool adapt_few_can(const struct adapt_args *a)
 {
-    return adapt_tiled_can(a) && a->sums && a->rows.max <= ADAPT_FEW &&
+    return adapt_tiled_can(a) && a->spreads && a->sums && a->rows.max <= ADAPT_FEW &&
            a->rank_max <= FEW_RANK_MAX &&
            expand_bytes(a) + FEW_STATIC <= device_props()->shared_max;
 }

@@ -28,6 +28,24 @@ __device__ __forceinline__ void mma_half(float (&c)[4], uint32_t a0, uint32_t a1
 
 } // namespace HALF
 
+/* c += a * b: a is 16 x 8 (rows g and g + 8; columns t and t + 4), b 8 x 8 (the same as rows;
+ * column g), c as mma_half() has it. */
+__device__ __forceinline__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4], float b0, float b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(__float_as_uint(b0)),
+                   "r"(__float_as_uint(b1)));
+}
+
+__device__ __forceinline__ uint32_t tf32_of(float value)
+{
+    uint32_t out;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(out) : "f"(value));
+    return out;
+}
+
 __device__ __forceinline__ void load_matrices(uint32_t (&out)[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

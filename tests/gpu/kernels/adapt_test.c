@@ -1,7 +1,7 @@
-/* Low-rank adapters: every row with its own, against doubles. */
+/* Low-rank adapters: every row with its own, against doubles; behind a product, and in it. */
 #include <math.h>
 
-#include "gpu/kernels/adapt/adapt.h"
+#include "gpu/kernels/adapted/adapted.h"
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
 
@@ -73,8 +73,10 @@ struct adapt_scene {
     struct pair pairs[ADAPTERS][ADAPT_PARTS];
     struct batch_row rows[SEQUENCES];
     uint32_t token_row[TOKENS];
-    struct tensor x, y, out;
+    struct tensor x, y, out, w; /* w: of a product that adds to y, or not; one row */
     struct adapt_args args;
+    bool multiplies, adds;
+    bool spread; /* rows have the scene's adapters by turns */
     /* A x of one row, and the sums of its terms' sizes. */
     uint32_t inner_row, inner_adapter; /* 0: of none yet */
     double inner[ADAPT_PARTS][ADAPT_RANK_MAX], inner_size[ADAPT_PARTS][ADAPT_RANK_MAX];
@@ -129,14 +131,34 @@ static double silu(double x)
     return x / (1 + exp(-x));
 }
 
+/* Of y before adapters. */
+static double base_of(const struct adapt_case *c, const struct adapt_scene *s, uint32_t row,
+                      uint32_t n, double *ret_size)
+{
+    double was = s->multiplies && !s->adds ? 0 : (double)tensor_at(&s->y, row, n);
+    *ret_size = fabs(was);
+    for (uint32_t k = 0; s->multiplies && k < c->k; k++) {
+        double term = (double)s->w.host[n * c->k + k] * (double)tensor_at(&s->x, row, k);
+        was += term;
+        *ret_size += fabs(term);
+    }
+    return was;
+}
+
 /* Of the row's adapter, 0: none. */
 static double expected(const struct adapt_case *c, struct adapt_scene *s, uint32_t row,
                        uint32_t adapter, uint32_t n, double *ret_slack)
 {
-    double was = (double)tensor_at(&s->y, row, n), slack = 0;
+    double slack = 0, size, was = base_of(c, s, row, n, &size);
     double more = adapter ? added(c, s, row, adapter - 1, n, &slack) : 0;
-    *ret_slack = slack + fabs(was) * 1e-6;
+    *ret_slack = slack + size * 1e-6;
     return was + more;
+}
+
+static uint32_t adapter_of(const struct adapt_scene *s, uint32_t row)
+{
+    uint32_t sequence = s->token_row[row];
+    return s->spread ? sequence % ADAPTERS + 1 : s->rows[sequence].adapter;
 }
 
 static void sums_check(const struct adapt_case *c, struct adapt_scene *s)
@@ -145,7 +167,7 @@ static void sums_check(const struct adapt_case *c, struct adapt_scene *s)
     y.host = malloc(sizeof(float) * y.rows * y.stride);
     tensor_read(&y);
     for (uint32_t row = 0; row < c->max; row++) {
-        uint32_t adapter = row < c->count ? s->rows[s->token_row[row]].adapter : 0;
+        uint32_t adapter = row < c->count ? adapter_of(s, row) : 0;
         for (uint32_t n = 0; n < c->ends[c->parts - 1]; n++) {
             double slack, want = expected(c, s, row, c->gated ? 0 : adapter, n, &slack);
             double now = (double)tensor_at(&y, row, n);
@@ -162,7 +184,7 @@ static void activated_check(const struct adapt_case *c, struct adapt_scene *s)
     uint32_t channels = c->ends[0];
     tensor_read(&s->out);
     for (uint32_t row = 0; row < c->count; row++) {
-        uint32_t adapter = s->rows[s->token_row[row]].adapter;
+        uint32_t adapter = adapter_of(s, row);
         for (uint32_t n = 0; n < channels; n++) {
             double of_gate, of_up, gate = expected(c, s, row, adapter, n, &of_gate);
             double up = expected(c, s, row, adapter, channels + n, &of_up);
@@ -207,6 +229,7 @@ static void scene_make(const struct adapt_case *c, struct adapt_scene *s)
         .x_dtype = c->x,
         .y_dtype = c->y,
         .lists = true,
+        .spreads = true,
         .alike = c->alike,
         .gated = c->gated,
         .out = s->out.device,
@@ -242,14 +265,14 @@ static const struct adapt_case larger[] = {
 };
 #define LARGER (int)(sizeof larger / sizeof *larger)
 
-/* With room for the sums of few rows, and without. */
+/* By the way of many adapters, where there is one, and by that of few. */
 START_TEST(each_row_gets_what_its_adapter_adds)
 {
     static struct adapt_scene scene;
     const struct adapt_case *c = &cases[_i / 2];
     scene_make(c, &scene);
     if (_i % 2)
-        scene.args.sums = NULL;
+        scene.args.spreads = false;
     if (c->gated)
         ck_assert_int_eq(adapt_fuses(&scene.args), rig_gates_many);
     if (c->gated && !adapt_fuses(&scene.args)) {
@@ -318,6 +341,7 @@ static void adapters_spread(struct adapt_scene *s, uint32_t count)
     }
     for (uint32_t i = 0; i < count; i++)
         s->token_row[i] = i < GPU_ADAPTERS_MAX ? i : GPU_ADAPTERS_MAX - 1;
+    s->spread = true;
     s->args.places = rig_new(places, sizeof places);
     s->args.batch_rows = rig_new(rows, sizeof rows);
     s->args.token_row = rig_new(s->token_row, sizeof *s->token_row * count);
@@ -337,7 +361,7 @@ static void ways_compare(const struct adapt_case *c)
     tensor_read(&scene.y);
     struct tensor many = scene.y;
     many.host = malloc(sizeof(float) * many.rows * many.stride);
-    scene.args.sums = NULL;
+    scene.args.spreads = false;
     scene.args.y = many.device = rig_new(before, bytes);
     OK(op_adapt(&scene.args, rig_stream));
     tensor_read(&many);
@@ -354,6 +378,174 @@ static void ways_compare(const struct adapt_case *c)
 START_TEST(blocks_take_more_than_they_know_at_a_time)
 {
     ways_compare(&larger[_i]);
+}
+END_TEST
+
+/* ---- in a product ---- */
+
+/* F32 as y: added to it. */
+static const struct adapt_case products[] = {
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 512, 3, {256, 320, 384}, {16, 16, 16}, 64, 64, true, false},
+    {DTYPE_BF16, DTYPE_F32, DTYPE_BF16, 2104, 2, {40, 1048}, {8, 33, 64}, 40, 64, true, false},
+    {DTYPE_F16, DTYPE_F16, DTYPE_F16, 264, 4, {8, 16, 24, 600}, {1, 16, 12}, 60, 64, true, false},
+    {DTYPE_F16, DTYPE_F32, DTYPE_F16, 1000, 1, {96}, {16, 12, 2}, 17, 17, true, false},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 256, 2, {344, 688}, {16, 8, 40}, 60, 60, true, true},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 136, 2, {2056, 4112}, {7, 16, 12}, 100, 100, true, true},
+    {DTYPE_F16, DTYPE_F16, DTYPE_F16, 72, 2, {264, 528}, {16, 5, 12}, 17, 17, true, true},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 128, 3, {4096, 4736, 5376}, {16, 4, 16}, 100, 128, true, false},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 64, 2, {16392, 32768}, {16, 16, 24}, 5, 6, true, false},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 1024, 1, {136}, {64, 16, 48}, 1, 1, true, false},
+};
+#define PRODUCTS (int)(sizeof products / sizeof *products)
+
+static struct matmul_args product_make(const struct adapt_case *c, struct adapt_scene *s)
+{
+    uint32_t width = c->ends[c->parts - 1];
+    scene_make(c, s);
+    s->multiplies = true;
+    s->adds = c->y == DTYPE_F32;
+    s->w = tensor_random(c->w, 1, width * c->k, 0.1f);
+    return (struct matmul_args){
+        .rows = s->args.rows,
+        .w = {.data = s->w.device, .format = format_plain(c->w), .n = width, .k = c->k},
+        .x = s->x.device,
+        .y = c->gated ? s->out.device : s->y.device,
+        .x_stride = s->x.stride,
+        .y_stride = c->gated ? s->out.stride : s->y.stride,
+        .x_dtype = c->x,
+        .y_dtype = c->y,
+        .bias_dtype = DTYPE_BF16,
+        .gated = c->gated,
+        .adds = s->adds,
+    };
+}
+
+static void product_check(const struct adapt_case *c, struct adapt_scene *s)
+{
+    struct tensor y = s->y;
+    y.host = malloc(sizeof(float) * y.rows * y.stride);
+    tensor_read(&y);
+    for (uint32_t row = 0; row < c->count; row++)
+        for (uint32_t n = 0; n < c->ends[c->parts - 1]; n++) {
+            double slack, want = expected(c, s, row, adapter_of(s, row), n, &slack);
+            check_close((double)tensor_at(&y, row, n), want, c->y, slack);
+        }
+    free(y.host);
+}
+
+START_TEST(a_product_gives_what_adapters_add_as_well)
+{
+    static struct adapt_scene scene;
+    const struct adapt_case *c = &products[_i];
+    struct matmul_args product = product_make(c, &scene);
+    ck_assert_int_eq(adapted_fuses(&product, &scene.args), rig_gates_many);
+    if (!rig_gates_many) {
+        ck_assert_int_eq(op_adapted(&product, &scene.args, rig_stream), cudaErrorInvalidValue);
+    } else {
+        OK(op_adapted(&product, &scene.args, rig_stream));
+        if (c->gated)
+            activated_check(c, &scene);
+        else
+            product_check(c, &scene);
+    }
+    rig_end();
+}
+END_TEST
+
+/* A row's bits are the same whatever adapters others have, and whatever is in these. */
+START_TEST(rows_in_a_product_do_not_see_each_other)
+{
+    static struct adapt_scene scene;
+    const struct adapt_case *c = &products[_i];
+    struct matmul_args product = product_make(c, &scene);
+    size_t bytes = (size_t)c->max * product.y_stride * dtype_bytes(c->y);
+    char *before = malloc(bytes), *together = malloc(bytes), *alone = malloc(bytes);
+    rig_read(before, product.y, bytes);
+    if (rig_gates_many)
+        OK(op_adapted(&product, &scene.args, rig_stream));
+    rig_read(together, product.y, bytes);
+    for (uint32_t i = 1; rig_gates_many && i <= ADAPTERS; i++) {
+        struct adapt_place places[ADAPTERS];
+        struct batch_row rows[SEQUENCES];
+        memcpy(rows, scene.rows, sizeof rows);
+        rig_read(places, scene.args.places, sizeof places);
+        for (uint32_t p = 0; p < c->parts; p++) { /* another's are not numbers, or nobody's */
+            struct pair *pair = &scene.pairs[i % ADAPTERS][p];
+            size_t size = sizeof(uint16_t) * pair->b.stride;
+            void *no_numbers = memset(malloc(size), 0xff, size);
+            if (has_part(i % ADAPTERS, p))
+                places[i % ADAPTERS].parts[p].b = rig_new(no_numbers, size);
+            free(no_numbers);
+        }
+        for (uint32_t j = 0; j < SEQUENCES; j++)
+            rows[j].adapter = rows[j].adapter == (i + 1) % ADAPTERS + 1 ? 0 : rows[j].adapter;
+        struct adapt_args args = scene.args;
+        args.places = rig_new(places, sizeof places);
+        args.batch_rows = rig_new(rows, sizeof rows);
+        product.y = rig_new(before, bytes);
+        OK(op_adapted(&product, &args, rig_stream));
+        rig_read(alone, product.y, bytes);
+        size_t row_bytes = (size_t)product.y_stride * dtype_bytes(c->y);
+        size_t of_row = (size_t)(c->gated ? c->ends[0] : c->ends[c->parts - 1]) * dtype_bytes(c->y);
+        for (uint32_t row = 0; row < c->count; row++)
+            if (adapter_of(&scene, row) == i || adapter_of(&scene, row) == 0)
+                ck_assert(!memcmp(alone + row * row_bytes, together + row * row_bytes, of_row));
+    }
+    free(before);
+    free(together);
+    free(alone);
+    rig_end();
+}
+END_TEST
+
+/* So many that a stage does not hold them all. */
+START_TEST(a_product_goes_through_as_many_adapters_as_there_may_be)
+{
+    static const struct adapt_case of_many[] = {
+        {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 512, 2, {72, 144}, {64, 58, 64}, 64, 64, true, false},
+        {DTYPE_F16, DTYPE_F32, DTYPE_F16, 4096, 1, {264}, {16, 8, 1}, 64, 64, true, false},
+        {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 512, 2, {256, 512}, {16, 16, 15}, 128, 128, true, true},
+    };
+    static struct adapt_scene scene;
+    const struct adapt_case *c = &of_many[_i];
+    struct matmul_args product = product_make(c, &scene);
+    adapters_spread(&scene, c->count);
+    if (rig_gates_many) {
+        OK(op_adapted(&product, &scene.args, rig_stream));
+        if (c->gated)
+            activated_check(c, &scene);
+        else
+            product_check(c, &scene);
+    }
+    rig_end();
+}
+END_TEST
+
+START_TEST(products_that_cannot_say_so)
+{
+    static struct adapt_scene scene;
+    struct matmul_args product = product_make(&products[0], &scene);
+    for (uint32_t i = 0; i < 7; i++) {
+        struct matmul_args other = product;
+        struct adapt_args args = scene.args;
+        if (i == 0)
+            args.sums = NULL;
+        if (i == 1)
+            args.alike = false;
+        if (i == 2)
+            args.invariant = true;
+        if (i == 3)
+            other.invariant = true;
+        if (i == 4)
+            other.rows.max = args.rows.max = ADAPTED_ROWS_MAX + 1;
+        if (i == 5)
+            args.rank_max = ADAPTED_RANK_MAX + 1;
+        if (i == 6)
+            args.ends[2] += 8;
+        ck_assert(!adapted_fuses(&other, &args));
+        ck_assert_int_eq(op_adapted(&other, &args, NULL), cudaErrorInvalidValue);
+    }
+    rig_end();
 }
 END_TEST
 
@@ -386,6 +578,10 @@ Suite *adapt_suite(void)
     tcase_add_loop_test(tcase, each_row_gets_what_its_adapter_adds, 0, 2 * CASES);
     tcase_add_loop_test(tcase, rows_have_the_bits_that_they_have_alone, 0, CASES);
     tcase_add_loop_test(tcase, blocks_take_more_than_they_know_at_a_time, 0, LARGER);
+    tcase_add_loop_test(tcase, a_product_gives_what_adapters_add_as_well, 0, PRODUCTS);
+    tcase_add_loop_test(tcase, rows_in_a_product_do_not_see_each_other, 0, PRODUCTS);
+    tcase_add_loop_test(tcase, a_product_goes_through_as_many_adapters_as_there_may_be, 0, 3);
+    tcase_add_test(tcase, products_that_cannot_say_so);
     tcase_add_test(tcase, many_adapters_are_a_way_of_their_own);
     tcase_add_test(tcase, what_does_not_fit_is_refused);
     suite_add_tcase(suite, tcase);

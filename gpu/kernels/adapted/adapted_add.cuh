@@ -1,0 +1,234 @@
+/* How a warp of adapted_tiles.cu adds B times A x to the sums that it holds. */
+#pragma once
+
+#include "gpu/kernels/adapted/adapted_tiles.cuh"
+
+namespace HALF
+{
+
+#define ADD_BATCH 7 /* times eight columns, whose sums are made together */
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* A x of a lane's two rows, four values of a rank: the left operand. */
+struct inner_values {
+#ifdef HALF_BF16
+    uint32_t whole[4], rest[4];
+#else
+    uint32_t whole[2][4], rest[2][4];
+#endif
+};
+
+__device__ __forceinline__ void inner_load(inner_values &v, uint32_t low_at, uint32_t high_at)
+{
+    const uint4 low = load_shared(low_at), high = load_shared(high_at);
+#ifdef HALF_BF16
+    v.whole[0] = __byte_perm(low.x, low.y, 0x5410);
+    v.whole[1] = __byte_perm(high.x, high.y, 0x5410);
+    v.whole[2] = __byte_perm(low.z, low.w, 0x5410);
+    v.whole[3] = __byte_perm(high.z, high.w, 0x5410);
+    v.rest[0] = __byte_perm(low.x, low.y, 0x7632);
+    v.rest[1] = __byte_perm(high.x, high.y, 0x7632);
+    v.rest[2] = __byte_perm(low.z, low.w, 0x7632);
+    v.rest[3] = __byte_perm(high.z, high.w, 0x7632);
+#else
+    const uint32_t words[2][4] = {{low.x, high.x, low.y, high.y}, {low.z, high.z, low.w, high.w}};
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float value = __uint_as_float(words[half][i]);
+            v.whole[half][i] = tf32_of(value);
+            v.rest[half][i] = tf32_of(value - __uint_as_float(v.whole[half][i]));
+        }
+#endif
+}
+
+__device__ __forceinline__ uint2 load_shared_pair(uint32_t address)
+{
+    uint2 out;
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(out.x), "=r"(out.y) : "r"(address));
+    return out;
+}
+
+__device__ __forceinline__ uint32_t load_shared_half(uint32_t address)
+{
+    uint16_t out;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(out) : "r"(address));
+    return out;
+}
+
+/* A lane's four values of a row of B, of so many that there are; 0 behind them. WHOLE: a rank is a
+ * multiple of four. */
+template <bool WHOLE> __device__ __forceinline__ uint2 b_four(uint32_t at, int32_t count)
+{
+    if constexpr (WHOLE) {
+        return count > 0 ? load_shared_pair(at) : make_uint2(0, 0);
+    } else {
+        uint32_t v[4];
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            v[i] = i < count ? load_shared_half(at + i * 2) : 0;
+        return {v[0] | v[1] << 16, v[2] | v[3] << 16};
+    }
+}
+
+/* d[i] = A x times eight rows of B, of which b[i] are a lane's four values of one. */
+template <int COUNT>
+__device__ __forceinline__ void inner_multiply_b(float (&d)[COUNT][4], const inner_values &v,
+                                                 const uint2 (&b)[COUNT])
+{
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
+#ifdef HALF_BF16
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        mma_half(d[i], v.rest[0], v.rest[1], v.rest[2], v.rest[3], b[i].x, b[i].y);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        mma_half(d[i], v.whole[0], v.whole[1], v.whole[2], v.whole[3], b[i].x, b[i].y);
+#else
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const float2 of = unpack(half ? b[i].y : b[i].x, DTYPE_HALF);
+            mma_tf32(d[i], v.rest[half], of.x, of.y);
+            mma_tf32(d[i], v.whole[half], of.x, of.y);
+        }
+    }
+#endif
+}
+
+/* A warp's two rows of a lane: where their A x is, and which adapters they have. */
+struct adapted_rows {
+    uint32_t low_at, high_at; /* of the first part that the block has */
+    uint32_t low, high;       /* slots */
+};
+
+/* What a warp adds of one adapter's part. */
+struct adapted_run {
+    uint32_t b_at, row_bytes; /* the lane's values of the tile's first row of B; from row to row */
+    int32_t count;            /* of its values that there are */
+    uint32_t begin, end;      /* columns of the tile that are the part's */
+    bool low, high;           /* rows that have the adapter */
+};
+
+/* c: of COUNT times eight columns from FIRST on, eight times so many. */
+template <int FIRST, int COUNT, bool WHOLE, int REGISTERS>
+__device__ __forceinline__ void run_add(float (&c)[REGISTERS], const inner_values &values,
+                                        const adapted_run &run)
+{
+    const int most = COUNT < ADD_BATCH ? COUNT : ADD_BATCH;
+    float d[most][4];
+    uint2 b[most];
+#pragma unroll
+    for (int i = 0; i < most; i++)
+        b[i] = b_four<WHOLE>(run.b_at + (FIRST + i) * 8 * run.row_bytes, run.count);
+    inner_multiply_b(d, values, b);
+#pragma unroll
+    for (int i = 0; i < most; i++) {
+        const uint32_t column = (FIRST + i) * 8;
+        const bool in = column >= run.begin && column < run.end;
+        float *to = c + (FIRST + i) * 4;
+        to[0] += run.low && in ? d[i][0] : 0;
+        to[1] += run.low && in ? d[i][1] : 0;
+        to[2] += run.high && in ? d[i][2] : 0;
+        to[3] += run.high && in ? d[i][3] : 0;
+    }
+    if constexpr (COUNT > most)
+        run_add<FIRST + most, COUNT - most, WHOLE>(c, values, run);
+}
+
+/* HALF 0, 1: the tile's columns of gate, of up; 2: all of them. */
+template <class KIND, int HALF_OF, bool WHOLE>
+__device__ __forceinline__ void part_add(float (&c)[KIND::width / 2], const adapt_args &a,
+                                         const adapted_place &at, const adapted_rows &rows,
+                                         uint32_t rank, uint32_t p, adapted_run run)
+{
+    const int eights = KIND::width / 8, first = HALF_OF == 1 ? eights / 2 : 0;
+    const int count = HALF_OF == 2 ? eights : eights / 2;
+    const uint32_t k = threadIdx.x % 4 * 4;
+    const uint32_t offset = ((p - at.low) * at.rows * room_of(a) + k) * 4;
+    for (uint32_t r = 0; r < rank; r += RANK_STEP, run.b_at += RANK_STEP * 2) {
+        inner_values values;
+        inner_load(values, rows.low_at + offset + r * 4, rows.high_at + offset + r * 4);
+        run.count = static_cast<int32_t>(rank - r - k);
+        run_add<first, count, WHOLE>(c, values, run);
+    }
+}
+
+/* A warp: what one adapter adds to the rows of it that have it. b_at: its rows of B. */
+template <class KIND, bool WHOLE>
+__device__ __forceinline__ void slot_add(float (&c)[KIND::width / 2], const tiles_args &t,
+                                         const adapt_args &a, const adapted_place &at,
+                                         const adapted_rows &rows, uint32_t number, uint32_t column,
+                                         uint32_t b_at)
+{
+    const adapted_slot &slot = at.table->slots[number];
+    const uint32_t rank = slot.rank, lane = threadIdx.x % WARP;
+    adapted_run run = {b_at + lane / 4 * rank * 2 + lane % 4 * 8,
+                       rank * 2,
+                       0,
+                       0,
+                       KIND::width,
+                       rows.low == number,
+                       rows.high == number};
+    if (t.up) {
+        if (slot.b[0])
+            part_add<KIND, 0, WHOLE>(c, a, at, rows, rank, 0, run);
+        if (slot.b[1])
+            part_add<KIND, 1, WHOLE>(c, a, at, rows, rank, 1, run);
+        return;
+    }
+    for (uint32_t p = at.low; p < at.end; p++) {
+        run.begin = max(part_begin(a, p), column) - column;
+        run.end = max(a.ends[p], column) - column;
+        if (slot.b[p])
+            part_add<KIND, 2, WHOLE>(c, a, at, rows, rank, p, run);
+    }
+}
+
+/* A warp's slots, a bit each. */
+__device__ __forceinline__ uint64_t slots_of_rows(const adapted_rows &rows)
+{
+    uint64_t own = (rows.low == NO_SLOT ? 0 : UINT64_C(1) << rows.low) |
+                   (rows.high == NO_SLOT ? 0 : UINT64_C(1) << rows.high);
+    uint32_t first = __reduce_or_sync(FULL_MASK, static_cast<uint32_t>(own));
+    uint32_t second = __reduce_or_sync(FULL_MASK, static_cast<uint32_t>(own >> 32));
+    return first | static_cast<uint64_t>(second) << 32;
+}
+
+template <class KIND>
+__device__ __forceinline__ void slots_add(float (&c)[KIND::width / 2], const tiles_args &t,
+                                          const adapt_args &a, const adapted_place &at,
+                                          const adapted_rows &rows, const tiles_ring &ring,
+                                          ring_cursor &cursor, uint32_t column)
+{
+    const uint32_t of_stage = slots_of_stage<KIND>(a), each = KIND::width * a.rank_max * 2;
+    uint64_t own = slots_of_rows(rows);
+    for (uint32_t first = 0; first < at.table->count; first += of_stage) {
+        const uint32_t stage = ring.stages + cursor.stage * KIND::stage_bytes;
+        ring_wait_full(ring.full, cursor);
+        while (own) {
+            const uint32_t number = static_cast<uint32_t>(__ffsll(static_cast<long long>(own))) - 1;
+            if (number >= first + of_stage)
+                break;
+            own &= own - 1;
+            const uint32_t b_at = stage + (number - first) * each;
+            if (at.table->slots[number].rank % 4 == 0)
+                slot_add<KIND, true>(c, t, a, at, rows, number, column, b_at);
+            else
+                slot_add<KIND, false>(c, t, a, at, rows, number, column, b_at);
+        }
+        reads_before_copy();
+        __syncwarp();
+        tiles_give_back<KIND>(ring, cursor);
+        ring_next(cursor, KIND::stages);
+    }
+}
+
+#endif
+
+} // namespace HALF

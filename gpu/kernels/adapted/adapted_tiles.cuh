@@ -1,0 +1,258 @@
+/* What a block of adapted_tiles.cu knows of a step's adapters, how it gets to know it, and how B is
+ * brought. */
+#pragma once
+
+#include "gpu/kernels/adapted/adapted.cuh"
+#include "gpu/kernels/matmul/matmul_tiles_launch.cuh"
+
+namespace HALF
+{
+
+#define HELPERS                                                                                    \
+    (GROUP_THREADS - WARP) /* threads of the warpgroup that brings, but its first warp */
+#define RANK_STEP 16
+#define NO_SLOT 0xff
+#define TABLE_BYTES 4096
+#define INNER_BYTES_ONE (32u << 10) /* of A x, where one warpgroup multiplies, and where two do */
+#define INNER_BYTES_TWO (29u << 10)
+#define COLUMNS_MIN 40 /* of an SM, where two do */
+
+template <int GROUPS, int WIDTH, int ACROSS>
+using adapted_kind = tiles_kind<GROUPS, WIDTH, 1, ACROSS,
+                                (GROUPS == 1 ? INNER_BYTES_ONE : INNER_BYTES_TWO) + TABLE_BYTES>;
+
+/* An adapter of the step. */
+struct adapted_slot {
+    const half_t *b[ADAPT_PARTS]; /* NULL: the part has none */
+    uint32_t adapter, rank;
+    float scale;
+    uint8_t from[ADAPT_PARTS];
+};
+
+struct adapted_table {
+    uint64_t known, summed; /* barriers: the table is there; A x is */
+    uint32_t count;
+    uint8_t slot_of[ADAPTED_ROWS_MAX]; /* NO_SLOT: the row has no adapter */
+    struct adapted_slot slots[GPU_ADAPTERS_MAX];
+};
+static_assert(sizeof(struct adapted_table) <= TABLE_BYTES, "it has room");
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* Of a block; addresses in shared memory. */
+struct adapted_place {
+    adapted_table *table;
+    uint32_t inner;    /* A x, [parts from `low` on][rows][room], words */
+    uint32_t rows;     /* a multiple of 16 */
+    uint32_t low, end; /* parts that its columns are of */
+};
+
+template <class KIND> __device__ __forceinline__ uint32_t slots_of_stage(const adapt_args &a)
+{
+    return min(KIND::stage_bytes / (KIND::width * a.rank_max * 2), (uint32_t)GPU_ADAPTERS_MAX);
+}
+
+__device__ __forceinline__ uint32_t room_of(const adapt_args &a)
+{
+    return ADAPT_RANK_ROOM(a.rank_max);
+}
+
+/* Where it has one tile, A x of that one's parts alone is wanted. */
+template <class KIND>
+__device__ __forceinline__ adapted_place adapted_place_of(const tiles_args &t, const adapt_args &a,
+                                                          uint32_t rank)
+{
+    const uint32_t step = t.up ? KIND::width / 2 : KIND::width;
+    adapted_place at = {nullptr, 0, (a.rows.max + WARP_ROWS - 1) / WARP_ROWS * WARP_ROWS, 0,
+                        a.part_count};
+    tiles_tile tile, next;
+    if (t.up || !tiles_find<KIND>(t, step, 0, rank, tile) ||
+        tiles_find<KIND>(t, step, 1, rank, next))
+        return at;
+    while (at.low + 1 < at.end && tile.column >= a.ends[at.low])
+        at.low++;
+    while (at.end > at.low + 1 && part_begin(a, at.end - 1) >= tile.column + step)
+        at.end--;
+    return at;
+}
+
+/* ---- what is prepared ---- */
+
+__device__ __forceinline__ void helpers_meet()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(HELPERS) : "memory");
+}
+
+__device__ __forceinline__ void slot_fill(const adapt_args &a, adapted_slot &slot, uint32_t adapter)
+{
+    const struct adapt_place *place = a.places + (adapter - 1);
+    slot.adapter = adapter;
+    slot.rank = place->rank;
+    slot.scale = place->scale;
+    for (uint32_t p = 0; p < a.part_count; p++) {
+        slot.b[p] = static_cast<const half_t *>(place->parts[p].b);
+        slot.from[p] = static_cast<uint8_t>(place->parts[p].from);
+    }
+}
+
+/* A warp: adapters of the step's tiles, which lie side by side, and their rows. */
+__device__ __forceinline__ void slots_find(const adapt_args &a, adapted_table &table)
+{
+    uint32_t tiles = adapt_tiles(a, false), count = 0, lane = threadIdx.x % WARP;
+    for (uint32_t base = 0; base < tiles; base += WARP) {
+        uint32_t number = base + lane;
+        struct adapt_tile tile = {0, 0, 0}, before = {0, 0, 0};
+        if (number < tiles)
+            tile = adapt_tile_get(a, number);
+        if (number && number < tiles)
+            before = adapt_tile_get(a, number - 1);
+        bool first = tile.adapter != before.adapter;
+        uint32_t firsts = __ballot_sync(FULL_MASK, first);
+        uint32_t slot = count + __popc(firsts & (0xffffffffu >> (WARP - 1 - lane))) - 1;
+        if (first)
+            slot_fill(a, table.slots[slot], tile.adapter);
+        for (uint32_t i = 0; i < tile.count; i++)
+            table.slot_of[a.list[1 + tile.first + i]] = static_cast<uint8_t>(slot);
+        count += __popc(firsts);
+    }
+    if (lane == 0)
+        table.count = count;
+}
+
+/* A x of four values of a rank, as it is multiplied. */
+__device__ __forceinline__ uint4 inner_words(const float4 &sum, float scale)
+{
+    const float v[4] = {sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale};
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+#ifdef HALF_BF16
+        float whole = round_value(v[i], DTYPE_HALF);
+        words[i] = pack(v[i], v[i] - whole, DTYPE_HALF);
+#else
+        words[i] = __float_as_uint(v[i]);
+#endif
+    }
+    return {words[0], words[1], words[2], words[3]};
+}
+
+/* Helpers: A x of all rows, of the parts that the block's columns are of. */
+__device__ __forceinline__ void inner_take(const adapt_args &a, const adapted_place &at)
+{
+    uint32_t room = room_of(a), quads = room / 4, parts = at.end - at.low;
+    for (uint32_t i = threadIdx.x - WARP; i < a.rows.max * parts * quads; i += HELPERS) {
+        uint32_t r = i % quads * 4, row = i / quads / parts, p = at.low + i / quads % parts;
+        uint32_t number = at.table->slot_of[row];
+        if (number == NO_SLOT)
+            continue;
+        const adapted_slot &slot = at.table->slots[number];
+        if (!slot.b[p] || r >= ADAPT_RANK_ROOM(slot.rank))
+            continue;
+        const float *from =
+            a.sums + (((size_t)row * ADAPT_PARTS + slot.from[p]) * ADAPT_SLICES) * room + r;
+        float4 of[ADAPT_SLICES], sum = {};
+#pragma unroll
+        for (int slice = 0; slice < ADAPT_SLICES; slice++)
+            of[slice] = *reinterpret_cast<const float4 *>(from + slice * room);
+#pragma unroll
+        for (int slice = 0; slice < ADAPT_SLICES; slice++) {
+            sum.x += of[slice].x;
+            sum.y += of[slice].y;
+            sum.z += of[slice].z;
+            sum.w += of[slice].w;
+        }
+        store_shared(at.inner + (((p - at.low) * at.rows + row) * room + r) * 4,
+                     inner_words(sum, slot.scale));
+    }
+}
+
+__device__ __forceinline__ void adapted_prepare(const adapt_args &a, const adapted_place &at)
+{
+    if (a.lists) /* else it is older than the kernels before, as places are */
+        grid_wait();
+    for (uint32_t row = threadIdx.x - WARP; row < at.rows; row += HELPERS)
+        at.table->slot_of[row] = NO_SLOT;
+    helpers_meet();
+    if (threadIdx.x / WARP == 1)
+        slots_find(a, *at.table);
+    helpers_meet();
+    barrier_arrive(shared_address(&at.table->known));
+    grid_wait();
+    inner_take(a, at);
+    barrier_arrive(shared_address(&at.table->summed));
+}
+
+/* ---- what is brought ---- */
+
+/* One thread: B of a slot, of the tile's columns. Returns bytes; copies where `barrier`. */
+template <class KIND>
+__device__ __forceinline__ uint32_t slot_bring(const tiles_args &t, const adapt_args &a,
+                                               const adapted_slot &slot, uint32_t column,
+                                               uint32_t to, uint32_t barrier)
+{
+    const uint32_t step = t.up ? KIND::width / 2 : KIND::width, row = slot.rank * 2;
+    uint32_t bytes = 0;
+    for (uint32_t p = 0; p < a.part_count; p++) {
+        uint32_t begin = t.up ? 0 : part_begin(a, p);
+        uint32_t end = t.up ? t.columns : a.ends[p];
+        uint32_t first = max(begin, column), last = min(end, column + step);
+        if (!slot.b[p] || first >= last)
+            continue;
+        uint32_t place = (first - column + (t.up ? p * step : 0)) * row;
+        if (barrier)
+            copy_bulk(to + place, slot.b[p] + (size_t)(first - begin) * slot.rank,
+                      (last - first) * row, barrier, policy_once());
+        bytes += (last - first) * row;
+    }
+    return bytes;
+}
+
+/* One thread: stages of B. */
+template <class KIND>
+__device__ __forceinline__ void slots_bring(const tiles_args &t, const adapt_args &a,
+                                            const adapted_table &table, const tiles_ring &ring,
+                                            ring_cursor &at, uint32_t column)
+{
+    const uint32_t of_stage = slots_of_stage<KIND>(a), each = KIND::width * a.rank_max * 2;
+    for (uint32_t first = 0; first < table.count; first += of_stage) {
+        const uint32_t last = min(first + of_stage, table.count);
+        uint32_t bytes = 0, barrier = ring_barrier(ring.full, at);
+        for (uint32_t i = first; i < last; i++)
+            bytes += slot_bring<KIND>(t, a, table.slots[i], column, 0, 0);
+        ring_wait_empty(ring.empty, at);
+        barrier_expect(barrier, bytes);
+        for (uint32_t i = first; i < last; i++)
+            slot_bring<KIND>(t, a, table.slots[i], column,
+                             ring.stages + at.stage * KIND::stage_bytes + (i - first) * each,
+                             barrier);
+        ring_next(at, KIND::stages);
+    }
+}
+
+template <class KIND>
+__device__ __forceinline__ void adapted_load(const tiles_args &t, const adapt_args &a,
+                                             const adapted_table &table, const tiles_ring &ring,
+                                             uint32_t rank)
+{
+    tiles_filler<KIND> filler = {t, ring, rank, {0, 0}};
+    if (!filler.find(0))
+        return;
+    const uint32_t ahead = min(t.steps, KIND::stages);
+    for (uint32_t i = 0; i < ahead; i++)
+        filler.weights(i, i);
+    grid_wait();
+    grid_trigger();
+    for (uint32_t i = 0; i < ahead; i++)
+        filler.rows(i, i);
+    ring_cursor at = {0, 0};
+    for (uint32_t turn = 0; filler.find(turn); turn++) {
+        filler.steps(at, turn ? 0 : ahead);
+        if (turn == 0)
+            barrier_wait(shared_address(&table.known), 0);
+        slots_bring<KIND>(t, a, table, ring, at, filler.tile.column);
+    }
+}
+
+#endif
+
+} // namespace HALF
