@@ -56,7 +56,7 @@ bool cuda_graph_fits(const struct rank *rank, const struct cuda_graphs *graphs,
 
 static uint32_t kind_of(const struct cuda_graph_key *key)
 {
-    return (key->spread ? 8 : 0) + (key->own ? 4 : 0) + (key->adapted ? 2 : 0) +
+    return key->spread * 8 + (key->own ? 4 : 0) + (key->adapted ? 2 : 0) +
            (key->counts ? 1 : 0);
 }
 

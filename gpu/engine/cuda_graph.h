@@ -27,7 +27,7 @@
 #define GRAPH_CONTEXTS 11 /* and of context: 256, 1024, ... */
 /* Tokens are counted or not; some row has an adapter or none; rows have many adapters or few; a
  * head's rows go on from their own states or not. */
-#define GRAPH_KINDS 16
+#define GRAPH_KINDS (8 * ADAPT_SPREADS)
 
 struct batch;
 struct rank;
@@ -44,7 +44,8 @@ struct cuda_graph {
 
 struct cuda_graph_key {
     uint32_t rows, context; /* indices of buckets */
-    bool counts, adapted, spread, own;
+    bool counts, adapted, own;
+    enum adapt_spread spread;
 };
 
 struct cuda_graphs {

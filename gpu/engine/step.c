@@ -175,18 +175,18 @@ static bool plan_adapts(const struct rank *rank, const struct gpu_plan *plan)
 }
 
 /* Of a step of single tokens. One that opens a slot is not looked into: it has a prompt's rows. */
-static bool plan_spreads(const struct rank *rank, const struct gpu_plan *plan)
+static enum adapt_spread plan_spread(const struct rank *rank, const struct gpu_plan *plan)
 {
     uint64_t seen = 0;
     uint32_t rows = 0;
     if (!rank->program.adapters || plan->open_count || plan->token_count != plan->row_count)
-        return false;
+        return ADAPT_SHARED;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         uint32_t adapter = rank->slots[plan->rows[i].slot].adapter;
         rows += adapter != 0;
         seen |= adapter ? UINT64_C(1) << (adapter - 1) : 0;
     }
-    return adapt_spreads(rows, (uint32_t)__builtin_popcountll(seen));
+    return adapt_spread(rows, (uint32_t)__builtin_popcountll(seen));
 }
 static_assert(GPU_ADAPTERS_MAX <= 64, "a bit each");
 
@@ -395,7 +395,7 @@ static void step_make(struct step *step, struct rank *rank, const struct gpu_pla
     step->keeps = !rank->program.has_next_stage && plan_opens(plan, GPU_SLOT_MASKED);
     step->launch.pools = plan_pools(plan);
     step->launch.adapted = plan_adapts(rank, plan);
-    step->launch.spread = plan_spreads(rank, plan);
+    step->launch.spread = plan_spread(rank, plan);
     step->cuda_graph_fits = cuda_graph_fits(rank, &rank->graphs, plan, &step->launch, &step->graph);
     step->graph_there = step->cuda_graph_fits && cuda_graph_exists(&rank->graphs, &step->graph);
     if (step->cuda_graph_fits && rank->engine->rank_count > 1)

@@ -202,10 +202,11 @@ static bool matmul_adapt_can(const struct walk *walk, op_run ops)
     return adapted_can(walk, walk_product(walk, ops[0]), walk_adapt(walk, ops[1]));
 }
 
-/* Where rows share few adapters; A and B of many are read faster by kernels made for it. */
-static bool adapted_here(const struct matmul_args *product, const struct adapt_args *adapts)
+/* A and B of many adapters are read faster by kernels made for it. */
+static bool adapted_here(const struct walk *walk, const struct matmul_args *product,
+                         const struct adapt_args *adapts)
 {
-    return !adapts->spreads && adapted_fuses(product, adapts);
+    return walk->launch->spread != ADAPT_SPREAD && adapted_fuses(product, adapts);
 }
 
 static int adapted(const struct walk *walk, const struct matmul_args *product,
@@ -219,7 +220,7 @@ static int matmul_adapt(struct walk *walk, op_run ops, struct error *error)
 {
     struct matmul_args args = walk_product(walk, ops[0]);
     struct adapt_args adapts = walk_adapt(walk, ops[1]);
-    if (adapted_here(&args, &adapts))
+    if (adapted_here(walk, &args, &adapts))
         return adapted(walk, &args, &adapts, error);
     int status = product(walk, &args, error);
     return status ? status : adapt(walk, ops + 1, error);
@@ -241,7 +242,7 @@ static int matmul_adapt_add(struct walk *walk, op_run ops, struct error *error)
     walk_add(walk, ops[2], &args);
     adapts.y = args.y;
     adapts.y_dtype = args.y_dtype;
-    if (adapted_here(&args, &adapts))
+    if (adapted_here(walk, &args, &adapts))
         return adapted(walk, &args, &adapts, error);
     int status = product(walk, &args, error);
     if (!status)
@@ -259,7 +260,7 @@ static int matmul_adapt_activation(struct walk *walk, op_run ops, struct error *
 {
     struct matmul_args args = activated(walk, ops[0], ops[2]);
     struct adapt_args adapts = walk_adapt(walk, ops[1]);
-    if (adapted_here(&args, &adapts))
+    if (adapted_here(walk, &args, &adapts))
         return adapted(walk, &args, &adapts, error);
     int status = matmul(walk, ops, error);
     return status ? status : adapt_activation(walk, ops + 1, error);

@@ -79,7 +79,7 @@ struct launch {
     bool counts;   /* some slot keeps count of tokens */
     bool pools;    /* some row adds to its slot's sum */
     bool adapted;  /* some row has an adapter */
-    bool spread;   /* rows have so many of them that adapt_spreads() */
+    enum adapt_spread spread;
     enum launch_takes takes;
     bool follows; /* another program's step goes on: the batch is there, and the blocks are moved */
 };

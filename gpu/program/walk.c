@@ -133,7 +133,7 @@ struct adapt_args walk_adapt(const struct walk *walk, const struct op *op)
         .x_dtype = scratch_dtype(program, op->in[0]),
         .y_dtype = scratch_dtype(program, op->out),
         .lists = adapts_first(program, op),
-        .spreads = walk->launch->spread,
+        .spreads = walk->launch->spread != ADAPT_SHARED,
         .invariant = program->invariant,
         .alike = program->dtype != DTYPE_F32 &&
                  scratch_dtype(program, op->in[0]) == program->dtype, /* A and B are kept in it */

@@ -144,7 +144,7 @@ static struct adapt_args adapts_of(const adapted &d, const site &s,
     a.inner = d.inner;
     a.list = d.list;
     a.sums = d.sums;
-    a.spreads = adapt_spreads(step_rows, adapters);
+    a.spreads = adapt_spread(step_rows, adapters) != ADAPT_SHARED;
     a.k = a.x_stride = s.k;
     a.y_stride = width_of(s);
     a.rank_max = RANK;

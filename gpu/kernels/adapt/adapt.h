@@ -13,7 +13,7 @@
  * read once for some of them. The first of a step makes it. What a row gets does not depend on it.
  *
  * On CUDA rows that share few adapters and rows of many go different ways, whose sums have orders
- * of their own; adapt_spreads() says which suits a step. */
+ * of their own; adapt_spread() says which suits a step. */
 #pragma once
 
 #include "gpu/kernels/activation/activation.h"
@@ -68,11 +68,20 @@ struct adapt_args {
     uint32_t out_stride;
 };
 
-/* Whether so many rows with so many adapters are faster the way of many adapters: where A and B are
- * what there is to read. As measured: EXPERIMENTS.md. */
-static inline bool adapt_spreads(uint32_t rows, uint32_t adapters)
+/* How many adapters so many rows share; what is faster then, as measured: EXPERIMENTS.md. */
+enum adapt_spread {
+    ADAPT_SHARED, /* few: rows of one go together */
+    ADAPT_MIXED,  /* more: A and B are what there is to read, and `spreads` is faster, but not than
+                     products that add them (adapted.h) */
+    ADAPT_SPREAD, /* so many that it is faster than those, too */
+    ADAPT_SPREADS
+};
+
+static inline enum adapt_spread adapt_spread(uint32_t rows, uint32_t adapters)
 {
-    return adapters >= 8 && rows <= 8 * adapters;
+    if (adapters < 8 || rows > 8 * adapters)
+        return ADAPT_SHARED;
+    return adapters <= 32 ? ADAPT_MIXED : ADAPT_SPREAD;
 }
 
 /* Whether op_adapt is `gated` for such arguments; else it refuses. Never on the CPU device. */

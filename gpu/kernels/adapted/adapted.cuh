@@ -4,8 +4,22 @@
 #include "gpu/kernels/adapt/adapt.cuh"
 #include "gpu/kernels/adapted/adapted.h"
 
-/* Of the namespace's dtype on sm_90, of x, weights, A and B. adapted_inner: A x, in ADAPT_SLICES
- * sums of each part, to adapt->sums; 0 between a rank and the next multiple of 16. */
+/* Parts of k, whose sums stand apart in `sums`: [row][part][slice][rank room]. More of a long one,
+ * where no more parts would want the room. */
+__host__ __device__ static inline uint32_t inner_slices(const struct adapt_args &a)
+{
+    return a.k > 8192 && 2 * a.part_count <= ADAPT_PARTS ? 2 * ADAPT_SLICES : ADAPT_SLICES;
+}
+
+__host__ __device__ static inline size_t inner_sums(const struct adapt_args &a, uint32_t row,
+                                                    uint32_t part, uint32_t slice)
+{
+    return ((size_t)row * ADAPT_PARTS * ADAPT_SLICES + part * inner_slices(a) + slice) *
+           ADAPT_RANK_ROOM(a.rank_max);
+}
+
+/* Of the namespace's dtype on sm_90, of x, weights, A and B. adapted_inner: A x, of each slice, to
+ * `sums`; 0 between a rank and the next multiple of 16. */
 #define ADAPTED_OF_HALF                                                                            \
     bool adapted_can(const struct matmul_args *product, const struct adapt_args *adapt);           \
     cudaError_t adapted_inner(const struct adapt_args *adapt, cudaStream_t stream);                \

@@ -18,8 +18,9 @@
 #define ADAPTED_RANK_MAX 64
 
 /* Whether there is such a way; else it is refused. Never on the CPU device. `adapt` is as for
- * op_adapt, but that y, out and how they are stored are the product's, and whether rows have many
- * adapters is not heeded: with those it is slow (EXPERIMENTS.md). */
+ * op_adapt, of whose members y, out and what says how they are stored are not read, but `sums` is
+ * there whatever the number of adapters, and gate and up are activated where the product is gated.
+ */
 OP_C bool adapted_fuses(const struct matmul_args *product, const struct adapt_args *adapt);
 OP_C cudaError_t op_adapted(const struct matmul_args *product, const struct adapt_args *adapt,
                             cudaStream_t stream);

@@ -166,8 +166,8 @@ __device__ __forceinline__ void slot_add(float (&c)[KIND::width / 2], const tile
                                          const adapted_rows &rows, uint32_t number, uint32_t column,
                                          uint32_t b_at)
 {
-    const adapted_slot &slot = at.table->slots[number];
-    const uint32_t rank = slot.rank, lane = threadIdx.x % WARP;
+    const uint32_t rank = at.table->slots[number].rank, has = at.table->slots[number].has;
+    const uint32_t lane = threadIdx.x % WARP;
     adapted_run run = {b_at + lane / 4 * rank * 2 + lane % 4 * 8,
                        rank * 2,
                        0,
@@ -176,16 +176,16 @@ __device__ __forceinline__ void slot_add(float (&c)[KIND::width / 2], const tile
                        rows.low == number,
                        rows.high == number};
     if (t.up) {
-        if (slot.b[0])
+        if (has & 1)
             part_add<KIND, 0, WHOLE>(c, a, at, rows, rank, 0, run);
-        if (slot.b[1])
+        if (has & 2)
             part_add<KIND, 1, WHOLE>(c, a, at, rows, rank, 1, run);
         return;
     }
     for (uint32_t p = at.low; p < at.end; p++) {
         run.begin = max(part_begin(a, p), column) - column;
         run.end = max(a.ends[p], column) - column;
-        if (slot.b[p])
+        if (has >> p & 1)
             part_add<KIND, 2, WHOLE>(c, a, at, rows, rank, p, run);
     }
 }

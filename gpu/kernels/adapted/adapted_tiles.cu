@@ -31,7 +31,9 @@ __device__ __forceinline__ void adapted_compute(const tiles_args &t, const adapt
     ring_cursor cursor = {0, 0};
     tiles_tile tile;
     float c[width / 2];
+#ifndef ADAPTED_LATE
     grid_wait();
+#endif
     for (uint32_t turn = 0; tiles_find<KIND>(t, t.up ? width / 2 : width, turn, rank, tile);
          turn++) {
         tiles_multiply<KIND>(c, ring, cursor, group, t.steps);
@@ -73,8 +75,8 @@ __global__ void __launch_bounds__(KIND::threads, 1)
         registers_less<56>();
         if (threadIdx.x >= WARP)
             adapted_prepare(a, at);
-        else if (warp_elect())
-            adapted_load<KIND>(t, a, *table, ring, rank);
+        else
+            adapted_load<KIND>(t, a, at, ring, rank);
     } else {
         registers_more<224>();
         adapted_compute<KIND>(t, a, at, ring, rank);

@@ -13,6 +13,7 @@ namespace HALF
 #define RANK_STEP 16
 #define NO_SLOT 0xff
 #define TABLE_BYTES 4096
+#define INNER_AT_ONCE 8             /* slices that are asked for together */
 #define INNER_BYTES_ONE (32u << 10) /* of A x, where one warpgroup multiplies, and where two do */
 #define INNER_BYTES_TWO (29u << 10)
 #define COLUMNS_MIN 40 /* of an SM, where two do */
@@ -24,8 +25,9 @@ using adapted_kind = tiles_kind<GROUPS, WIDTH, 1, ACROSS,
 /* An adapter of the step. */
 struct adapted_slot {
     const half_t *b[ADAPT_PARTS]; /* NULL: the part has none */
-    uint32_t adapter, rank;
     float scale;
+    uint16_t rank;
+    uint8_t has; /* parts, a bit each */
     uint8_t from[ADAPT_PARTS];
 };
 
@@ -49,7 +51,7 @@ struct adapted_place {
 
 template <class KIND> __device__ __forceinline__ uint32_t slots_of_stage(const adapt_args &a)
 {
-    return min(KIND::stage_bytes / (KIND::width * a.rank_max * 2), (uint32_t)GPU_ADAPTERS_MAX);
+    return min(KIND::stage_bytes / (KIND::width * a.rank_max * 2), (uint32_t)WARP);
 }
 
 __device__ __forceinline__ uint32_t room_of(const adapt_args &a)
@@ -83,16 +85,28 @@ __device__ __forceinline__ void helpers_meet()
     asm volatile("bar.sync 1, %0;" ::"n"(HELPERS) : "memory");
 }
 
+/* All that is read is asked for before any of it is kept. */
 __device__ __forceinline__ void slot_fill(const adapt_args &a, adapted_slot &slot, uint32_t adapter)
 {
     const struct adapt_place *place = a.places + (adapter - 1);
-    slot.adapter = adapter;
-    slot.rank = place->rank;
-    slot.scale = place->scale;
-    for (uint32_t p = 0; p < a.part_count; p++) {
-        slot.b[p] = static_cast<const half_t *>(place->parts[p].b);
-        slot.from[p] = static_cast<uint8_t>(place->parts[p].from);
+    const uint32_t rank = place->rank;
+    const float scale = place->scale;
+    const half_t *b[ADAPT_PARTS];
+    uint32_t from[ADAPT_PARTS], has = 0;
+#pragma unroll
+    for (uint32_t p = 0; p < ADAPT_PARTS; p++) {
+        b[p] = static_cast<const half_t *>(place->parts[p].b);
+        from[p] = place->parts[p].from;
     }
+#pragma unroll
+    for (uint32_t p = 0; p < ADAPT_PARTS; p++) {
+        has |= b[p] && p < a.part_count ? 1u << p : 0;
+        slot.b[p] = b[p];
+        slot.from[p] = static_cast<uint8_t>(from[p]);
+    }
+    slot.rank = static_cast<uint16_t>(rank);
+    slot.scale = scale;
+    slot.has = static_cast<uint8_t>(has);
 }
 
 /* A warp: adapters of the step's tiles, which lie side by side, and their rows. */
@@ -100,19 +114,24 @@ __device__ __forceinline__ void slots_find(const adapt_args &a, adapted_table &t
 {
     uint32_t tiles = adapt_tiles(a, false), count = 0, lane = threadIdx.x % WARP;
     for (uint32_t base = 0; base < tiles; base += WARP) {
-        uint32_t number = base + lane;
+        uint32_t number = base + lane, rows[ADAPT_TILE];
         struct adapt_tile tile = {0, 0, 0}, before = {0, 0, 0};
         if (number < tiles)
             tile = adapt_tile_get(a, number);
         if (number && number < tiles)
             before = adapt_tile_get(a, number - 1);
+#pragma unroll
+        for (uint32_t i = 0; i < ADAPT_TILE; i++)
+            rows[i] = i < tile.count ? a.list[1 + tile.first + i] : 0;
         bool first = tile.adapter != before.adapter;
         uint32_t firsts = __ballot_sync(FULL_MASK, first);
         uint32_t slot = count + __popc(firsts & (0xffffffffu >> (WARP - 1 - lane))) - 1;
         if (first)
             slot_fill(a, table.slots[slot], tile.adapter);
-        for (uint32_t i = 0; i < tile.count; i++)
-            table.slot_of[a.list[1 + tile.first + i]] = static_cast<uint8_t>(slot);
+#pragma unroll
+        for (uint32_t i = 0; i < ADAPT_TILE; i++)
+            if (i < tile.count)
+                table.slot_of[rows[i]] = static_cast<uint8_t>(slot);
         count += __popc(firsts);
     }
     if (lane == 0)
@@ -140,26 +159,29 @@ __device__ __forceinline__ uint4 inner_words(const float4 &sum, float scale)
 __device__ __forceinline__ void inner_take(const adapt_args &a, const adapted_place &at)
 {
     uint32_t room = room_of(a), quads = room / 4, parts = at.end - at.low;
+    uint32_t slices = inner_slices(a);
     for (uint32_t i = threadIdx.x - WARP; i < a.rows.max * parts * quads; i += HELPERS) {
         uint32_t r = i % quads * 4, row = i / quads / parts, p = at.low + i / quads % parts;
         uint32_t number = at.table->slot_of[row];
         if (number == NO_SLOT)
             continue;
         const adapted_slot &slot = at.table->slots[number];
-        if (!slot.b[p] || r >= ADAPT_RANK_ROOM(slot.rank))
+        if (!(slot.has >> p & 1) || r >= ADAPT_RANK_ROOM(slot.rank))
             continue;
-        const float *from =
-            a.sums + (((size_t)row * ADAPT_PARTS + slot.from[p]) * ADAPT_SLICES) * room + r;
-        float4 of[ADAPT_SLICES], sum = {};
+        const float *from = a.sums + inner_sums(a, row, slot.from[p], 0) + r;
+        float4 sum = {};
+        for (uint32_t first = 0; first < slices; first += INNER_AT_ONCE) {
+            float4 of[INNER_AT_ONCE];
 #pragma unroll
-        for (int slice = 0; slice < ADAPT_SLICES; slice++)
-            of[slice] = *reinterpret_cast<const float4 *>(from + slice * room);
+            for (int i = 0; i < INNER_AT_ONCE; i++)
+                of[i] = *reinterpret_cast<const float4 *>(from + (first + i) * room);
 #pragma unroll
-        for (int slice = 0; slice < ADAPT_SLICES; slice++) {
-            sum.x += of[slice].x;
-            sum.y += of[slice].y;
-            sum.z += of[slice].z;
-            sum.w += of[slice].w;
+            for (int i = 0; i < INNER_AT_ONCE; i++) {
+                sum.x += of[i].x;
+                sum.y += of[i].y;
+                sum.z += of[i].z;
+                sum.w += of[i].w;
+            }
         }
         store_shared(at.inner + (((p - at.low) * at.rows + row) * room + r) * 4,
                      inner_words(sum, slot.scale));
@@ -178,6 +200,9 @@ __device__ __forceinline__ void adapted_prepare(const adapt_args &a, const adapt
     helpers_meet();
     barrier_arrive(shared_address(&at.table->known));
     grid_wait();
+#ifdef ADAPTED_LATE
+    grid_trigger();
+#endif
     inner_take(a, at);
     barrier_arrive(shared_address(&at.table->summed));
 }
@@ -187,16 +212,16 @@ __device__ __forceinline__ void adapted_prepare(const adapt_args &a, const adapt
 /* One thread: B of a slot, of the tile's columns. Returns bytes; copies where `barrier`. */
 template <class KIND>
 __device__ __forceinline__ uint32_t slot_bring(const tiles_args &t, const adapt_args &a,
-                                               const adapted_slot &slot, uint32_t column,
-                                               uint32_t to, uint32_t barrier)
+                                               const adapted_place &at, const adapted_slot &slot,
+                                               uint32_t column, uint32_t to, uint32_t barrier)
 {
     const uint32_t step = t.up ? KIND::width / 2 : KIND::width, row = slot.rank * 2;
     uint32_t bytes = 0;
-    for (uint32_t p = 0; p < a.part_count; p++) {
+    for (uint32_t p = at.low; p < at.end; p++) {
         uint32_t begin = t.up ? 0 : part_begin(a, p);
         uint32_t end = t.up ? t.columns : a.ends[p];
         uint32_t first = max(begin, column), last = min(end, column + step);
-        if (!slot.b[p] || first >= last)
+        if (!(slot.has >> p & 1) || first >= last)
             continue;
         uint32_t place = (first - column + (t.up ? p * step : 0)) * row;
         if (barrier)
@@ -207,49 +232,61 @@ __device__ __forceinline__ uint32_t slot_bring(const tiles_args &t, const adapt_
     return bytes;
 }
 
-/* One thread: stages of B. */
+/* A warp: stages of B, a lane for each slot. */
 template <class KIND>
 __device__ __forceinline__ void slots_bring(const tiles_args &t, const adapt_args &a,
-                                            const adapted_table &table, const tiles_ring &ring,
-                                            ring_cursor &at, uint32_t column)
+                                            const adapted_place &at, const tiles_ring &ring,
+                                            ring_cursor &cursor, uint32_t column)
 {
     const uint32_t of_stage = slots_of_stage<KIND>(a), each = KIND::width * a.rank_max * 2;
-    for (uint32_t first = 0; first < table.count; first += of_stage) {
-        const uint32_t last = min(first + of_stage, table.count);
-        uint32_t bytes = 0, barrier = ring_barrier(ring.full, at);
-        for (uint32_t i = first; i < last; i++)
-            bytes += slot_bring<KIND>(t, a, table.slots[i], column, 0, 0);
-        ring_wait_empty(ring.empty, at);
-        barrier_expect(barrier, bytes);
-        for (uint32_t i = first; i < last; i++)
-            slot_bring<KIND>(t, a, table.slots[i], column,
-                             ring.stages + at.stage * KIND::stage_bytes + (i - first) * each,
-                             barrier);
-        ring_next(at, KIND::stages);
+    const uint32_t lane = threadIdx.x % WARP, count = at.table->count;
+    for (uint32_t first = 0; first < count; first += of_stage) {
+        const uint32_t barrier = ring_barrier(ring.full, cursor);
+        const bool own = lane < of_stage && first + lane < count;
+        const adapted_slot &slot = at.table->slots[own ? first + lane : 0];
+        uint32_t bytes = own ? slot_bring<KIND>(t, a, at, slot, column, 0, 0) : 0;
+        bytes = __reduce_add_sync(FULL_MASK, bytes);
+        ring_wait_empty(ring.empty, cursor);
+        if (lane == 0)
+            barrier_expect(barrier, bytes);
+        __syncwarp();
+        if (own)
+            slot_bring<KIND>(t, a, at, slot, column,
+                             ring.stages + cursor.stage * KIND::stage_bytes + lane * each, barrier);
+        ring_next(cursor, KIND::stages);
     }
 }
 
+/* A warp, of which one lane brings all but B. */
 template <class KIND>
 __device__ __forceinline__ void adapted_load(const tiles_args &t, const adapt_args &a,
-                                             const adapted_table &table, const tiles_ring &ring,
+                                             const adapted_place &at, const tiles_ring &ring,
                                              uint32_t rank)
 {
     tiles_filler<KIND> filler = {t, ring, rank, {0, 0}};
+    const bool one = warp_elect();
+    const uint32_t steps = t.steps, ahead = min(steps, KIND::stages);
+    ring_cursor cursor = {0, 0};
     if (!filler.find(0))
         return;
-    const uint32_t ahead = min(t.steps, KIND::stages);
-    for (uint32_t i = 0; i < ahead; i++)
+    for (uint32_t i = 0; one && i < ahead; i++)
         filler.weights(i, i);
+#ifndef ADAPTED_LATE
     grid_wait();
     grid_trigger();
-    for (uint32_t i = 0; i < ahead; i++)
+#endif
+    for (uint32_t i = 0; one && i < ahead; i++)
         filler.rows(i, i);
-    ring_cursor at = {0, 0};
     for (uint32_t turn = 0; filler.find(turn); turn++) {
-        filler.steps(at, turn ? 0 : ahead);
+        ring_cursor own = cursor;
+        if (one)
+            filler.steps(own, turn ? 0 : ahead);
+        __syncwarp();
+        const uint32_t end = cursor.stage + steps;
+        cursor = {end % KIND::stages, cursor.phase ^ (end / KIND::stages & 1)};
         if (turn == 0)
-            barrier_wait(shared_address(&table.known), 0);
-        slots_bring<KIND>(t, a, table, ring, at, filler.tile.column);
+            barrier_wait(shared_address(&at.table->known), 0);
+        slots_bring<KIND>(t, a, at, ring, cursor, filler.tile.column);
     }
 }
 

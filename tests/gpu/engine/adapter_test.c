@@ -37,7 +37,7 @@ static const struct {
 };
 #define CASES (int)(sizeof cases / sizeof *cases)
 #define MIXED 4 /* the first cases have one base */
-#define MANY 8  /* enough for adapt_spreads() */
+#define MANY 8  /* enough for ADAPT_MIXED */
 
 static const struct {
     uint32_t tp, pp;

@@ -394,7 +394,7 @@ static const struct adapt_case products[] = {
     {DTYPE_F16, DTYPE_F16, DTYPE_F16, 72, 2, {264, 528}, {16, 5, 12}, 17, 17, true, true},
     {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 128, 3, {4096, 4736, 5376}, {16, 4, 16}, 100, 128, true, false},
     {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 64, 2, {16392, 32768}, {16, 16, 24}, 5, 6, true, false},
-    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 1024, 1, {136}, {64, 16, 48}, 1, 1, true, false},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 9224, 1, {136}, {64, 16, 48}, 1, 1, true, false},
 };
 #define PRODUCTS (int)(sizeof products / sizeof *products)
 
@@ -551,8 +551,11 @@ END_TEST
 
 START_TEST(many_adapters_are_a_way_of_their_own)
 {
-    ck_assert(adapt_spreads(64, 64) && adapt_spreads(64, 8) && adapt_spreads(8, 8));
-    ck_assert(!adapt_spreads(65, 8) && !adapt_spreads(7, 7) && !adapt_spreads(0, 0));
+    ck_assert(adapt_spread(64, 64) == ADAPT_SPREAD && adapt_spread(40, 33) == ADAPT_SPREAD);
+    ck_assert(adapt_spread(64, 8) == ADAPT_MIXED && adapt_spread(8, 8) == ADAPT_MIXED &&
+              adapt_spread(64, 32) == ADAPT_MIXED);
+    ck_assert(adapt_spread(65, 8) == ADAPT_SHARED && adapt_spread(7, 7) == ADAPT_SHARED &&
+              adapt_spread(0, 0) == ADAPT_SHARED);
 }
 END_TEST
 
