@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "gpu/gpu.h"
+#include "gpu/program/program.h"
 
 #define GRAPH_ROWS 24     /* buckets of rows */
 #define GRAPH_CONTEXTS 11 /* and of context: 256, 1024, ... */

@@ -186,8 +186,7 @@ static int norm_in_matmul_activation(struct walk *walk, op_run ops, struct error
     return product(walk, &args, error);
 }
 
-/* Of as many rows as there is such a way for; more of a class go one after the other, to the same
- * places. */
+/* As many rows as there is a way for; more of a class go op by op, to the same places. */
 static bool adapted_can(const struct walk *walk, struct matmul_args product,
                         struct adapt_args adapts)
 {

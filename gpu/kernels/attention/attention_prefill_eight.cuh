@@ -49,7 +49,7 @@ __device__ __forceinline__ void eight_next(const eight_loader<HD> &l, eight_feed
         uint32_t number = feed.item ? gridDim.x + taken : blockIdx.x;
         wgmma_work work = {};
         bool found = PACKED ? work_find_packed<HD>(l.a, l.group, l.spans, feed.rows, number, work)
-                            : work_find<HD>(l.a, l.group, feed.rows, number, work);
+                            : work_find<HD, 1>(l.a, l.group, feed.rows, number, work);
         if (l.lane == 0) {
             item = work;
             if (found)

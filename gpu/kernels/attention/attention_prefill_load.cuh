@@ -10,6 +10,7 @@
 
 #include "gpu/kernels/attention/attention_prefill_spans.cuh"
 #include "gpu/kernels/attention/attention_tile.cuh"
+#include "gpu/kernels/common/cluster_push.cuh"
 #include "gpu/kernels/common/memory_map.cuh"
 #include "gpu/kernels/common/ring.cuh"
 
@@ -20,6 +21,7 @@
 #define Q_STAGES 2     /* of queries: the next item's come while this one is attended to */
 #define EIGHT_ITEMS 8  /* that are kept, of e4m3: more than warps can be apart in */
 #define PIECE 16       /* positions that are next to each other in every cache */
+#define NUMBERS 4      /* of items, handed from warp to warp; more than they can be apart in */
 #define BARRIER_LOAD 1 /* named barriers: of those who load; and each group's turn */
 #define BARRIER_TURN 2
 
@@ -62,7 +64,8 @@ template <int HD, bool EIGHT> struct wgmma_shared {
     ring_barriers<STAGES> k_ring, v_ring;
     wgmma_work work[Q_STAGES]; /* whose queries they are */
     uint64_t cut;              /* values have come of which some rows are to become zeros */
-    uint32_t taken;
+    uint64_t number_full[NUMBERS];
+    uint32_t number[NUMBERS]; /* of items */
     wgmma_kept<HD, EIGHT> kept;
 };
 
@@ -145,13 +148,15 @@ __device__ __forceinline__ bool rows_find(const struct attention_args &a,
 }
 
 /* Item `number`: heads of a tile follow each other, and within a row the last tile, which sees the
- * most keys, comes first. False where there are not so many. */
-template <int HD>
+ * most keys, comes first. BLOCKS of a cluster have a head each. False where there are not so many.
+ */
+template <int HD, uint32_t BLOCKS>
 __device__ __forceinline__ bool work_find(const struct attention_args &a,
                                           const struct batch_group &group, wgmma_rows &rows,
                                           uint32_t number, wgmma_work &work)
 {
-    uint32_t tile = number / a.heads, lane;
+    const uint32_t each = a.heads / BLOCKS;
+    uint32_t tile = number / each, lane;
     if (!rows_find<HD, false>(a, group, SPAN_WHOLE, rows, tile, lane))
         return false;
     tile -= rows.before;
@@ -169,7 +174,7 @@ __device__ __forceinline__ bool work_find(const struct attention_args &a,
         group.window && work.position >= group.window ? work.position - group.window + 1 : 0;
     work.tile = work.first / KEYS;
     work.tile_end = work.last / KEYS + 1;
-    work.head = number % a.heads;
+    work.head = number % each * BLOCKS + (BLOCKS > 1 ? cluster_rank() : 0);
     work.kv_head = work.head / (a.heads / a.kv_heads);
     return true;
 }
@@ -309,7 +314,6 @@ struct wgmma_loader {
     ring_cursor at; /* of keys and values */
     ring_cursor q;
     uint32_t pending;
-    uint32_t cut; /* parity of the barrier's phase */
 };
 
 /* Where keys and values are. */
@@ -318,21 +322,26 @@ struct wgmma_memory {
     uint32_t rows; /* of a copy */
 };
 
-/* A tile of keys or values into `to`; they count on `barrier`. */
-template <int HD>
+/* A tile of keys or values into `to`; they count on `barrier`. Of two BLOCKS each brings half of it
+ * for both. */
+template <int HD, uint32_t BLOCKS>
 __device__ __forceinline__ void wgmma_fetch(const wgmma_memory &memory, uint64_t pieces,
                                             uint32_t to, uint32_t barrier)
 {
     bool chosen = threadIdx.x % WARP == 0;
     if (chosen)
         barrier_expect(barrier, KEYS * HD * 2);
-    for (uint32_t row = 0, i = 0; row < KEYS; row += memory.rows, i++) {
-        uint64_t from = __shfl_sync(FULL_MASK, pieces, i);
+    uint32_t begin = BLOCKS > 1 ? cluster_rank() * (KEYS / BLOCKS) : 0;
+    for (uint32_t row = begin; row < begin + KEYS / BLOCKS; row += memory.rows) {
+        uint64_t from = __shfl_sync(FULL_MASK, pieces, row / memory.rows);
 #pragma unroll
-        for (uint32_t half = 0; half < HD / 64; half++)
-            if (chosen)
-                copy_box_memory<HD>(to + half * (KEYS * 128) + row * 128, &memory.map, half, from,
-                                    barrier);
+        for (uint32_t half = 0; half < HD / 64; half++) {
+            uint32_t at = to + half * (KEYS * 128) + row * 128;
+            if (chosen && BLOCKS > 1)
+                copy_box_memory_both<HD>(at, &memory.map, half, from, barrier);
+            else if (chosen)
+                copy_box_memory<HD>(at, &memory.map, half, from, barrier);
+        }
     }
     __syncwarp();
 }
@@ -379,76 +388,154 @@ __device__ __forceinline__ void wgmma_bring_end(wgmma_loader &loader,
     barrier_arrive(ring_barrier(shared_address(shared.q_ring.full), loader.q));
 }
 
-/* An item's keys and values, by one warp. */
-template <int HD>
-__device__ __forceinline__ void
-wgmma_bring_item(wgmma_loader &loader, const struct attention_args &a,
-                 const struct batch_group &group, const wgmma_memory &memory,
-                 wgmma_shared<HD, false> &shared, const wgmma_work &work, uint32_t block_shift)
+/* The warp that brings keys and values. */
+template <int HD> struct wgmma_keeper {
+    const struct attention_args &a;
+    const struct batch_group &group;
+    const wgmma_memory &memory;
+    wgmma_shared<HD, false> &shared;
+    uint32_t block_shift;
+    ring_cursor k, v;
+    uint32_t cut; /* parity of that barrier's phase */
+};
+
+template <int HD, uint32_t BLOCKS>
+__device__ __forceinline__ void wgmma_bring_k(wgmma_keeper<HD> &w, uint64_t pieces)
 {
-    const uint64_t to_values = a.kv.v - a.kv.k;
-    const uint32_t rows = memory.rows, k_empty = shared_address(shared.k_ring.empty);
-    const uint32_t v_empty = shared_address(shared.v_ring.empty);
-    uint64_t next = wgmma_look_up(a, group, work, block_shift, work.tile, rows, HD * 2);
-    for (uint32_t tile = work.tile; tile < work.tile_end; tile++) {
-        uint64_t pieces = next;
-        uint32_t k_full = ring_barrier(shared_address(shared.k_ring.full), loader.at);
-        uint32_t v_full = ring_barrier(shared_address(shared.v_ring.full), loader.at);
-        uint32_t values = shared_address(&shared.v[loader.at.stage]);
-        ring_wait_empty(k_empty, loader.at);
-        wgmma_fetch<HD>(memory, pieces, shared_address(&shared.k[loader.at.stage]), k_full);
-        if (tile + 1 < work.tile_end)
-            next = wgmma_look_up(a, group, work, block_shift, tile + 1, rows, HD * 2);
-        ring_wait_empty(v_empty, loader.at);
-        bool whole = tile * KEYS >= work.first && tile * KEYS + KEYS - 1 <= work.last;
-        wgmma_fetch<HD>(memory, pieces + to_values, values,
-                        whole ? v_full : shared_address(&shared.cut));
-        if (!whole) {
-            barrier_wait(shared_address(&shared.cut), loader.cut);
-            loader.cut ^= 1;
-            wgmma_cut<HD>(work, tile, values);
-            if (threadIdx.x % WARP == 0)
-                barrier_arrive(v_full);
+    uint32_t to = shared_address(&w.shared.k[w.k.stage]);
+    ring_wait_empty(shared_address(w.shared.k_ring.empty), w.k);
+    wgmma_fetch<HD, BLOCKS>(w.memory, pieces, to,
+                            ring_barrier(shared_address(w.shared.k_ring.full), w.k));
+    ring_next(w.k, STAGES);
+}
+
+template <int HD, uint32_t BLOCKS>
+__device__ __forceinline__ void wgmma_bring_v(wgmma_keeper<HD> &w, const wgmma_work &work,
+                                              uint64_t pieces, uint32_t tile)
+{
+    uint32_t to = shared_address(&w.shared.v[w.v.stage]), cut = shared_address(&w.shared.cut);
+    uint32_t full = ring_barrier(shared_address(w.shared.v_ring.full), w.v);
+    bool whole = tile * KEYS >= work.first && tile * KEYS + KEYS - 1 <= work.last;
+    ring_wait_empty(shared_address(w.shared.v_ring.empty), w.v);
+    wgmma_fetch<HD, BLOCKS>(w.memory, pieces + (w.a.kv.v - w.a.kv.k), to, whole ? full : cut);
+    if (!whole) {
+        barrier_wait(cut, w.cut);
+        w.cut ^= 1;
+        wgmma_cut<HD>(work, tile, to);
+        if (threadIdx.x % WARP == 0)
+            barrier_arrive(full);
+    }
+    ring_next(w.v, STAGES);
+}
+
+/* An item's: keys are a tile ahead, as they are given back first. */
+template <int HD, uint32_t BLOCKS>
+__device__ __forceinline__ void wgmma_bring_item(wgmma_keeper<HD> &w, const wgmma_work &work)
+{
+    uint32_t tile = work.tile, rows = w.memory.rows;
+    uint64_t now = wgmma_look_up(w.a, w.group, work, w.block_shift, tile, rows, HD * 2), next = 0;
+    wgmma_bring_k<HD, BLOCKS>(w, now);
+    for (; tile < work.tile_end; tile++, now = next) {
+        if (tile + 1 < work.tile_end) {
+            next = wgmma_look_up(w.a, w.group, work, w.block_shift, tile + 1, rows, HD * 2);
+            wgmma_bring_k<HD, BLOCKS>(w, next);
         }
-        ring_next(loader.at, STAGES);
+        wgmma_bring_v<HD, BLOCKS>(w, work, now, tile);
     }
 }
 
-/* Each block asks for a number once for every item that it has, the first of which is its own
- * number: as many numbers are handed out as there are items, and who has the last leaves the count
- * as it was found. */
-template <int HD, bool PACKED>
-__device__ static void wgmma_load(const struct attention_args &a, const struct batch_group &group,
-                                  const prefill_spans &spans, const wgmma_memory &memory,
-                                  wgmma_shared<HD, false> &shared, uint32_t block_shift)
+/* To all threads that load, of all blocks of a cluster. */
+template <int HD, uint32_t BLOCKS>
+__device__ __forceinline__ void numbers_tell(wgmma_shared<HD, false> &shared, uint32_t stage,
+                                             uint32_t number)
 {
-    const bool leader = threadIdx.x % GROUP_THREADS == 0;
-    const bool keys = threadIdx.x % GROUP_THREADS < WARP;
-    uint32_t number = blockIdx.x, taken = UINT32_MAX;
+#pragma unroll
+    for (uint32_t rank = 0; rank < BLOCKS; rank++) {
+        uint32_t to = shared_address(&shared.number[stage]);
+        uint32_t full = shared_address(&shared.number_full[stage]);
+        if (BLOCKS > 1)
+            to = cluster_address(to, rank), full = cluster_address(full, rank);
+        asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(to), "r"(number) : "memory");
+        cluster_arrive(full);
+    }
+}
+
+template <int HD>
+__device__ __forceinline__ uint32_t numbers_next(wgmma_shared<HD, false> &shared, ring_cursor &at)
+{
+    cluster_wait(ring_barrier(shared_address(shared.number_full), at), at.phase);
+    uint32_t number = *static_cast<volatile uint32_t *>(&shared.number[at.stage]);
+    ring_next(at, NUMBERS);
+    return number;
+}
+
+template <int HD, bool PACKED, uint32_t BLOCKS>
+__device__ __forceinline__ bool
+wgmma_find(const struct attention_args &a, const struct batch_group &group,
+           const prefill_spans &spans, wgmma_rows &rows, uint32_t number, wgmma_work &work)
+{
+    return PACKED ? work_find_packed<HD>(a, group, spans, rows, number, work)
+                  : work_find<HD, BLOCKS>(a, group, rows, number, work);
+}
+
+/* Each block, or cluster, asks for a number once for every item that it has, the first of which is
+ * its own number: as many numbers are handed out as there are items, and who has the last leaves
+ * the count as it was found. */
+template <int HD, bool PACKED, uint32_t BLOCKS>
+__device__ static void wgmma_load_keys(const struct attention_args &a,
+                                       const struct batch_group &group, const prefill_spans &spans,
+                                       const wgmma_memory &memory, wgmma_shared<HD, false> &shared,
+                                       uint32_t block_shift)
+{
+    const bool leader = threadIdx.x % WARP == 0 && (BLOCKS == 1 || cluster_rank() == 0);
+    uint32_t number = blockIdx.x / BLOCKS, taken = UINT32_MAX;
+    wgmma_keeper<HD> keeper = {a, group, memory, shared, block_shift, {0, 0}, {0, 0}, 0};
+    ring_cursor at = {0, 0}; /* of numbers */
+    wgmma_rows rows = {};
+    wgmma_work work;
+    rows_count<HD, PACKED>(a, group, spans.tiles, rows);
+    while (wgmma_find<HD, PACKED, BLOCKS>(a, group, spans, rows, number, work)) {
+        if (leader)
+            taken = atomicAdd(a.batch.next_item, 1);
+        wgmma_bring_item<HD, BLOCKS>(keeper, work);
+        if (leader)
+            numbers_tell<HD, BLOCKS>(shared, at.stage, gridDim.x / BLOCKS + taken);
+        __syncwarp();
+        number = numbers_next(shared, at);
+    }
+    if (leader && taken + 1 == rows.before * ((PACKED ? a.kv_heads : a.heads) / BLOCKS))
+        *a.batch.next_item = 0;
+}
+
+template <int HD, bool PACKED, uint32_t BLOCKS>
+__device__ static void
+wgmma_load_queries(const struct attention_args &a, const struct batch_group &group,
+                   const prefill_spans &spans, wgmma_shared<HD, false> &shared)
+{
+    uint32_t number = blockIdx.x / BLOCKS;
+    ring_cursor at = {0, 0};
     wgmma_loader loader = {};
     wgmma_rows rows = {};
     wgmma_work work;
     rows_count<HD, PACKED>(a, group, spans.tiles, rows);
-    while (PACKED ? work_find_packed<HD>(a, group, spans, rows, number, work)
-                  : work_find<HD>(a, group, rows, number, work)) {
-        if (leader)
-            taken = atomicAdd(a.batch.next_item, 1);
-        if (keys) {
-            wgmma_bring_item<HD>(loader, a, group, memory, shared, work, block_shift);
-        } else {
-            wgmma_bring_q<HD, false, PACKED>(loader, a, shared, work);
-            pending_tell(loader.pending);
-        }
-        if (leader)
-            shared.taken = taken;
-        named_sync(BARRIER_LOAD, GROUP_THREADS);
-        number = gridDim.x + shared.taken;
-        named_sync(BARRIER_LOAD, GROUP_THREADS);
+    while (wgmma_find<HD, PACKED, BLOCKS>(a, group, spans, rows, number, work)) {
+        wgmma_bring_q<HD, false, PACKED>(loader, a, shared, work);
+        pending_tell(loader.pending);
+        number = numbers_next(shared, at);
     }
-    if (leader && taken + 1 == rows.before * (PACKED ? a.kv_heads : a.heads))
-        *a.batch.next_item = 0;
-    if (!keys)
-        wgmma_bring_end(loader, shared);
+    wgmma_bring_end(loader, shared);
+}
+
+template <int HD, bool PACKED, uint32_t BLOCKS>
+__device__ __forceinline__ void wgmma_load(const struct attention_args &a,
+                                           const struct batch_group &group,
+                                           const prefill_spans &spans, const wgmma_memory &memory,
+                                           wgmma_shared<HD, false> &shared, uint32_t block_shift)
+{
+    if (threadIdx.x % GROUP_THREADS < WARP)
+        wgmma_load_keys<HD, PACKED, BLOCKS>(a, group, spans, memory, shared, block_shift);
+    else
+        wgmma_load_queries<HD, PACKED, BLOCKS>(a, group, spans, shared);
 }
 
 #endif

@@ -4,9 +4,11 @@
  * three; one group more brings queries, and keys and values (attention_prefill_load.cuh): tiles of
  * 128 positions at multiples of 128, each in two buffers. The copy engine brings them, as much of a
  * block of the cache at a time as is next to each other, through a map of all memory, for blocks
- * lie anywhere (memory_map.cuh). What is kept in e4m3 (EIGHT) comes by bulk copies, and the group
- * makes it 16 bits from shared memory to shared memory (attention_prefill_eight.cuh), for which it
- * has more registers. Blocks stay until no item is left.
+ * lie anywhere (memory_map.cuh). What the L2 gives is what bounds heads of 128: there two blocks
+ * are a cluster, have two query heads of a KV head, and each brings half of a tile for both. What
+ * is kept in e4m3 (EIGHT) comes by bulk copies, and the group makes it 16 bits from shared memory
+ * to shared memory (attention_prefill_eight.cuh), for which it has more registers. Blocks stay
+ * until no item is left.
  *
  * A group asks for the scores of a tile and for the values of the tile before, and makes weights of
  * the scores once both are there; groups ask in turns, so that one's softmax is another's products.
@@ -61,7 +63,8 @@ template <int HD, bool EIGHT>
 __device__ __forceinline__ void
 wgmma_scores(wgmma_state<HD> &s, const wgmma_shared<HD, EIGHT> &shared, const wgmma_consumer &c)
 {
-    uint32_t q = c.q + c.turn.stage * (uint32_t)(sizeof(shared.q[0]) / 16);
+    uint32_t turn = c.turn.stage;
+    uint32_t q = c.q + turn * (uint32_t)(sizeof(shared.q[0]) / 16);
     uint32_t k = c.k + c.at.stage * (uint32_t)(sizeof(shared.k[0]) / 16);
 #pragma unroll
     for (int step = 0; step < HD / 16; step++)
@@ -235,8 +238,20 @@ wgmma_store(const wgmma_state<HD> &s, const struct attention_args &a, const pref
     }
 }
 
+/* A warp has read a stage, which all blocks of the cluster are told. */
+template <uint32_t BLOCKS>
+__device__ __forceinline__ void wgmma_give_back(const wgmma_consumer &c, uint64_t *empty,
+                                                const ring_cursor &at)
+{
+    uint32_t barrier = ring_barrier(shared_address(empty), at);
+    if (BLOCKS == 1 && c.lane == 0)
+        barrier_arrive(barrier);
+    if (BLOCKS > 1 && c.lane < BLOCKS)
+        cluster_arrive_read(cluster_address(barrier, c.lane));
+}
+
 /* The first tile's scores, without values to add up. */
-template <int HD, bool CAP, bool EIGHT, bool PACKED>
+template <int HD, bool CAP, bool EIGHT, bool PACKED, uint32_t BLOCKS>
 __device__ __forceinline__ void wgmma_first(wgmma_state<HD> &s, wgmma_shared<HD, EIGHT> &shared,
                                             const wgmma_consumer &c, const wgmma_seen<PACKED> &seen,
                                             uint32_t tile)
@@ -246,8 +261,7 @@ __device__ __forceinline__ void wgmma_first(wgmma_state<HD> &s, wgmma_shared<HD,
     wgmma_scores(s, shared, c);
     wgmma_wait<0>();
     wgmma_hold(s.score);
-    if (c.lane == 0)
-        ring_give_back(shared_address(shared.k_ring.empty), c.at);
+    wgmma_give_back<BLOCKS>(c, shared.k_ring.empty, c.at);
     if (CAP)
         wgmma_cap(s, c.scale);
     wgmma_softmax(s, seen, c.window, tile, c.scale.unit);
@@ -255,7 +269,7 @@ __device__ __forceinline__ void wgmma_first(wgmma_state<HD> &s, wgmma_shared<HD,
 }
 
 /* A further tile's scores, and the values of the one before. */
-template <int HD, bool CAP, bool EIGHT, bool PACKED>
+template <int HD, bool CAP, bool EIGHT, bool PACKED, uint32_t BLOCKS>
 __device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD, EIGHT> &shared,
                                            wgmma_consumer &c, const wgmma_seen<PACKED> &seen,
                                            uint32_t tile)
@@ -273,15 +287,13 @@ __device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD, 
     named_arrive(BARRIER_TURN + (c.group + 1 < CONSUMERS<HD> ? c.group + 1 : 0), 2 * GROUP_THREADS);
     wgmma_wait<1>();
     wgmma_hold(s.score);
-    if (c.lane == 0)
-        ring_give_back(shared_address(shared.k_ring.empty), c.at);
+    wgmma_give_back<BLOCKS>(c, shared.k_ring.empty, c.at);
     if (CAP)
         wgmma_cap(s, c.scale);
     wgmma_softmax(s, seen, c.window, tile, c.scale.unit);
     wgmma_wait<0>();
     wgmma_hold(s.out);
-    if (c.lane == 0)
-        ring_give_back(shared_address(shared.v_ring.empty), before);
+    wgmma_give_back<BLOCKS>(c, shared.v_ring.empty, before);
 #pragma unroll
     for (int j = 0; j < HD / 2; j++)
         s.out[j] *= s.keep[j / 2 % 2];
@@ -289,7 +301,7 @@ __device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD, 
 }
 
 /* The last tile's values. */
-template <int HD, bool EIGHT>
+template <int HD, bool EIGHT, uint32_t BLOCKS>
 __device__ __forceinline__ void wgmma_last(wgmma_state<HD> &s, wgmma_shared<HD, EIGHT> &shared,
                                            wgmma_consumer &c)
 {
@@ -301,14 +313,13 @@ __device__ __forceinline__ void wgmma_last(wgmma_state<HD> &s, wgmma_shared<HD, 
     wgmma_values(s, shared, c, c.at.stage);
     wgmma_wait<0>();
     wgmma_hold(s.out);
-    if (c.lane == 0)
-        ring_give_back(shared_address(shared.v_ring.empty), c.at);
+    wgmma_give_back<BLOCKS>(c, shared.v_ring.empty, c.at);
     ring_next(c.at, STAGES);
 }
 
 /* One of the groups that attend. They take turns from the first to the last; the last gives the
  * first its turn before it has had one, and the first waits for the last at the end. */
-template <int HD, bool CAP, bool EIGHT, bool PACKED>
+template <int HD, bool CAP, bool EIGHT, bool PACKED, uint32_t BLOCKS>
 __device__ static void wgmma_consume(const struct attention_args &a, uint32_t window,
                                      const prefill_spans &spans, wgmma_shared<HD, EIGHT> &shared)
 {
@@ -336,10 +347,10 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
         for (int i = 0; i < HD / 2; i++)
             s.out[i] = 0;
         const wgmma_seen<PACKED> seen(a, work, c.query);
-        wgmma_first<HD, CAP, EIGHT, PACKED>(s, shared, c, seen, work.tile);
+        wgmma_first<HD, CAP, EIGHT, PACKED, BLOCKS>(s, shared, c, seen, work.tile);
         for (uint32_t tile = work.tile + 1; tile < work.tile_end; tile++)
-            wgmma_next<HD, CAP, EIGHT, PACKED>(s, shared, c, seen, tile);
-        wgmma_last(s, shared, c);
+            wgmma_next<HD, CAP, EIGHT, PACKED, BLOCKS>(s, shared, c, seen, tile);
+        wgmma_last<HD, EIGHT, BLOCKS>(s, shared, c);
         wgmma_store<HD, PACKED>(s, a, spans, work, c.query, c.scale.unit);
     }
     if (c.group == 0)
@@ -350,11 +361,11 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
 
 /* What stands behind spans reads the batch before its wait, and may not start before ours is over.
  */
-template <int HD, bool CAP, bool EIGHT, bool PACKED>
+template <int HD, bool CAP, bool EIGHT, bool PACKED, uint32_t BLOCKS>
 __global__ void __launch_bounds__(WGMMA_THREADS<HD>, 1)
     wgmma_kernel(const __grid_constant__ struct attention_args a, uint32_t block_shift,
                  const __grid_constant__ prefill_spans spans,
-                 const __grid_constant__ wgmma_memory where)
+                 const __grid_constant__ wgmma_memory kept)
 {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(1024) char memory[];
@@ -367,29 +378,36 @@ __global__ void __launch_bounds__(WGMMA_THREADS<HD>, 1)
         const uint32_t warps = CONSUMERS<HD> * GROUP_THREADS / WARP;
         ring_init(shared_address(shared.k_ring.full), STAGES, EIGHT ? GROUP_THREADS : 1);
         ring_init(shared_address(shared.v_ring.full), STAGES, EIGHT ? GROUP_THREADS : 1);
-        ring_init(shared_address(shared.k_ring.empty), STAGES, warps);
-        ring_init(shared_address(shared.v_ring.empty), STAGES, warps);
+        ring_init(shared_address(shared.k_ring.empty), STAGES, warps * BLOCKS);
+        ring_init(shared_address(shared.v_ring.empty), STAGES, warps * BLOCKS);
         ring_init(shared_address(shared.q_ring.full), Q_STAGES, Q_THREADS<EIGHT>);
         ring_init(shared_address(shared.q_ring.empty), Q_STAGES, warps);
         ring_init(shared_address(&shared.cut), 1, 1);
+        ring_init(shared_address(shared.number_full), NUMBERS, 1);
         if constexpr (EIGHT)
             ring_init(shared_address(shared.kept.full), sizeof(shared.kept.full) / 8, 1);
         barrier_init_done();
     }
-    __syncthreads();
+    if (BLOCKS > 1)
+        cluster_sync();
+    else
+        __syncthreads();
     grid_wait();
     if (PACKED)
         grid_trigger();
     if (threadIdx.x < CONSUMERS<HD> * GROUP_THREADS) {
         registers_more<CONSUMERS<HD> == 3 ? 160 : EIGHT ? 216 : 224>();
-        wgmma_consume<HD, CAP, EIGHT, PACKED>(a, group.window, spans, shared);
+        wgmma_consume<HD, CAP, EIGHT, PACKED, BLOCKS>(a, group.window, spans, shared);
     } else {
         registers_less<CONSUMERS<HD> == 3 ? 32 : EIGHT ? 72 : 56>();
         if constexpr (EIGHT)
             wgmma_load_eight<HD, PACKED>(a, group, spans, shared, block_shift);
         else
-            wgmma_load<HD, PACKED>(a, group, spans, where, shared, block_shift);
+            wgmma_load<HD, PACKED, BLOCKS>(a, group, spans, kept, shared, block_shift);
     }
+    __syncwarp();
+    if (BLOCKS > 1)
+        cluster_sync(); /* nobody's memory goes while the other one may write or tell there */
 #endif
 }
 
@@ -447,26 +465,46 @@ static prefill_spans wgmma_spans(const struct attention_args *args, const spans_
     return spans;
 }
 
-template <int HD, bool CAP, bool EIGHT, bool PACKED>
+/* Boxes of as many rows as are next to each other everywhere; two blocks bring some each. */
+template <int HD>
+static cudaError_t wgmma_memory_of(const struct attention_args *args, uint32_t blocks,
+                                   wgmma_memory *out)
+{
+    const uint32_t most = KEYS / blocks, rows = args->batch.block_tokens;
+    out->rows = rows < most ? rows : most;
+    return args->kv.format == FORMAT_E4M3 ? cudaSuccess
+                                          : tensor_map_memory(&out->map, DTYPE_HALF, HD, out->rows);
+}
+
+template <int HD, bool CAP, bool EIGHT, bool PACKED, uint32_t BLOCKS>
 static cudaError_t wgmma_launch_items(const struct attention_args *args, const prefill_spans &spans,
                                       uint32_t items, cudaStream_t stream)
 {
     static_assert(sizeof(wgmma_shared<HD, EIGHT>) + 1024 <= 227 << 10, "of one block");
+    const auto kernel = wgmma_kernel<HD, CAP, EIGHT, PACKED, BLOCKS>;
+    const uint32_t room = device_props()->processors / BLOCKS, shift = args->batch.block_tokens;
     static struct device_once once;
-    cudaError_t result = device_allow(&once, wgmma_kernel<HD, CAP, EIGHT, PACKED>, device_props());
-    if (result != cudaSuccess)
+    wgmma_memory memory;
+    cudaError_t result = device_allow(&once, kernel, device_props());
+    if (result == cudaSuccess)
+        result = wgmma_memory_of<HD>(args, BLOCKS, &memory);
+    if (result != cudaSuccess || !items)
         return result;
-    wgmma_memory where = {};
-    where.rows = args->batch.block_tokens < KEYS ? args->batch.block_tokens : KEYS;
-    if (!EIGHT)
-        result = tensor_map_memory(&where.map, DTYPE_HALF, HD, where.rows);
-    if (result != cudaSuccess)
-        return result;
-    uint32_t processors = device_props()->processors;
-    return launch(wgmma_kernel<HD, CAP, EIGHT, PACKED>,
-                  dim3(items < processors ? items : processors), WGMMA_THREADS<HD>,
-                  sizeof(wgmma_shared<HD, EIGHT>) + 1024, stream, *args,
-                  (uint32_t)__builtin_ctz(args->batch.block_tokens), spans, where);
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((items < room ? items : room) * BLOCKS);
+    config.blockDim = dim3(WGMMA_THREADS<HD>);
+    config.dynamicSmemBytes = sizeof(wgmma_shared<HD, EIGHT>) + 1024;
+    config.stream = stream;
+    config.attrs = attributes;
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    if (BLOCKS > 1) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes[config.numAttrs++].val.clusterDim = {BLOCKS, 1, 1};
+    }
+    return cudaLaunchKernelEx(&config, kernel, *args, (uint32_t)__builtin_ctz(shift), spans,
+                              memory);
 }
 
 /* Packed where that is a fifth fewer turns of the processors, or where spans are cut. */
@@ -478,14 +516,20 @@ static cudaError_t wgmma_launch_format(const struct attention_args *args, cudaSt
     const spans_step step = wgmma_step<HD>(args, false), packed = wgmma_step<HD>(args, true);
     const uint32_t processors = device_props()->processors;
     prefill_spans spans = wgmma_spans<HD>(args, packed);
-    if (spans.tiles == SPAN_WHOLE) {
-        bool fewer = ceil_div(packed.items, processors) * 5 <= ceil_div(step.items, processors) * 4;
-        return fewer ? wgmma_launch_items<HD, CAP, EIGHT, true>(args, spans, packed.items, stream)
-                     : wgmma_launch_items<HD, CAP, EIGHT, false>(args, spans, step.items, stream);
+    if (spans.tiles != SPAN_WHOLE) {
+        uint32_t units = (uint32_t)spans_units(packed, spans.tiles);
+        cudaError_t result =
+            wgmma_launch_items<HD, CAP, EIGHT, true, 1>(args, spans, units, stream);
+        return result == cudaSuccess ? attention_prefill_combine(args, &spans, stream) : result;
     }
-    uint32_t units = (uint32_t)spans_units(packed, spans.tiles);
-    cudaError_t result = wgmma_launch_items<HD, CAP, EIGHT, true>(args, spans, units, stream);
-    return result == cudaSuccess ? attention_prefill_combine(args, &spans, stream) : result;
+    if (ceil_div(packed.items, processors) * 5 <= ceil_div(step.items, processors) * 4)
+        return wgmma_launch_items<HD, CAP, EIGHT, true, 1>(args, spans, packed.items, stream);
+    if constexpr (HD == 128 && !EIGHT) {
+        if (args->heads / args->kv_heads % 2 == 0)
+            return wgmma_launch_items<HD, CAP, EIGHT, false, 2>(args, spans, step.items / 2,
+                                                                stream);
+    }
+    return wgmma_launch_items<HD, CAP, EIGHT, false, 1>(args, spans, step.items, stream);
 }
 
 template <int HD, bool CAP>

@@ -30,4 +30,17 @@ __device__ __forceinline__ void copy_box_memory(uint32_t to, const CUtensorMap *
                  : "memory");
 }
 
+/* The same to that place of each of two blocks, counted on each one's barrier. */
+template <int COLUMNS>
+__device__ __forceinline__ void copy_box_memory_both(uint32_t to, const CUtensorMap *map,
+                                                     uint32_t half, uint64_t from, uint32_t barrier)
+{
+    uint32_t row = ((uint32_t)from & ((1u << MEMORY_PART_SHIFT) - 1)) / (COLUMNS * 2);
+    uint32_t part = (uint32_t)(from >> MEMORY_PART_SHIFT);
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes."
+                 "multicast::cluster [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+                 "l"(map), "r"(0), "r"(row), "r"(half), "r"(part), "r"(barrier), "h"((uint16_t)3)
+                 : "memory");
+}
+
 #endif

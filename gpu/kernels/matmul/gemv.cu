@@ -4,7 +4,7 @@
  * eight warps share k: each has chunks of up to 512 values of it, and keeps the rows' values of a
  * chunk in registers, as the left operand of m16n8k16 (rows of x) while the weights of a unit are
  * the right one. Weights come by bulk copies, eight rows of a chunk at a time, into a ring of the
- * warp's own; the first ones are under way before the kernel waits for the one before it. Four
+ * warp's own; the first ones come before the kernel waits for the one before it. Four
  * units are summed at a time, then the warps' sums are added in their order through shared memory.
  *
  * What a warp does with weights that have come, and how soon it asks for more, adds to the time of
@@ -369,6 +369,8 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
     uint64_t policy = __shfl_sync(FULL_MASK, policy_once(), 0);
     small_cursor ahead = {blockIdx.x, warp, 0}, at = ahead;
     for (uint32_t i = 0; i < shape.stages && small_more(ahead, shape); i++) {
+        if (i > 0) /* what is asked for behind the wait would stand behind all that is on its way */
+            barrier_wait(full + (i - 1) * 8, 0);
         small_fetch(a, shape, ahead, ring + i * stage_bytes, full + i * 8, policy);
         small_next(ahead, shape, warp);
     }
