@@ -172,9 +172,6 @@ __device__ __forceinline__ void inner_work(const struct adapt_args &a, inner_sha
     }
     __syncthreads();
     grid_wait();
-#ifdef ADAPTED_LATE
-    grid_trigger();
-#endif
     for (uint32_t i = 0; i < s.count; i++) {
         const inner_item &item = s.items[i];
         float c[2][4] = {};
@@ -201,9 +198,7 @@ __global__ void __launch_bounds__(INNER_THREADS, INNER_BLOCKS(AHEAD))
 {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     __shared__ inner_shared s;
-#ifndef ADAPTED_LATE
     grid_trigger(); /* the product, whose weights may come meanwhile */
-#endif
     if (a.lists) /* else it is older than the kernel before, as places are */
         grid_wait();
     const uint32_t items = inner_items(a);

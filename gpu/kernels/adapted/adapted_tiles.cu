@@ -31,9 +31,7 @@ __device__ __forceinline__ void adapted_compute(const tiles_args &t, const adapt
     ring_cursor cursor = {0, 0};
     tiles_tile tile;
     float c[width / 2];
-#ifndef ADAPTED_LATE
     grid_wait();
-#endif
     for (uint32_t turn = 0; tiles_find<KIND>(t, t.up ? width / 2 : width, turn, rank, tile);
          turn++) {
         tiles_multiply<KIND>(c, ring, cursor, group, t.steps);

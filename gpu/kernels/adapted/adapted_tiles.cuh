@@ -200,9 +200,6 @@ __device__ __forceinline__ void adapted_prepare(const adapt_args &a, const adapt
     helpers_meet();
     barrier_arrive(shared_address(&at.table->known));
     grid_wait();
-#ifdef ADAPTED_LATE
-    grid_trigger();
-#endif
     inner_take(a, at);
     barrier_arrive(shared_address(&at.table->summed));
 }
@@ -271,10 +268,8 @@ __device__ __forceinline__ void adapted_load(const tiles_args &t, const adapt_ar
         return;
     for (uint32_t i = 0; one && i < ahead; i++)
         filler.weights(i, i);
-#ifndef ADAPTED_LATE
     grid_wait();
     grid_trigger();
-#endif
     for (uint32_t i = 0; one && i < ahead; i++)
         filler.rows(i, i);
     for (uint32_t turn = 0; filler.find(turn); turn++) {
