@@ -118,19 +118,22 @@ uint32_t prefix_hint_count_behind(const struct prefix_hint *hint, const struct p
 /* ---- what is wanted ----------------------------------------------------------------------------
  */
 
-#define WANTS_WAYS 8u  /* places that a mark may stand at: a line of the processor's cache */
-#define WANTS_SPACE 4u /* places for each mark, so that hardly one finds all of its own taken */
-#define COUNT UINT64_C(0xff) /* of a mark: how many want the block */
+#define WANTS_WAYS 16u /* places that a mark may stand at: a line of the processor's cache */
+#define WANTS_SPACE 2u /* places for each mark, so that hardly one finds all of its own taken */
+#define COUNT 0xffu    /* of a mark: how many want the block; the rest is of its key */
 
+/* Written once, so that what waits later does not make the process larger. */
 int prefix_wants_init(struct prefix_wants *wants, uint32_t blocks)
 {
     uint64_t size = WANTS_WAYS * 16;
     while (size < (uint64_t)WANTS_SPACE * blocks)
         size *= 2;
-    *wants = (struct prefix_wants){.marks = calloc(size, sizeof(*wants->marks)),
+    *wants = (struct prefix_wants){.marks = malloc(size * sizeof(*wants->marks)),
                                    .mask = size - WANTS_WAYS,
                                    .room = blocks,
                                    .most = blocks};
+    for (uint64_t i = 0; wants->marks && i < size; i++)
+        atomic_init(&wants->marks[i], 0);
     return wants->marks ? 0 : -ERR_NO_MEMORY;
 }
 
@@ -140,23 +143,34 @@ void prefix_wants_destroy(struct prefix_wants *wants)
     *wants = (struct prefix_wants){.marks = NULL};
 }
 
-/* Its mark, or NULL; *ret_free: a place for it, or NULL. */
-static _Atomic uint64_t *find(const struct prefix_wants *wants, const struct prefix_key *key,
-                              _Atomic uint64_t **ret_free)
+static uint32_t look_at(const _Atomic uint32_t *place)
 {
-    _Atomic uint64_t *place = wants->marks + (key->word[0] & wants->mask);
+    return atomic_load_explicit(place, memory_order_relaxed);
+}
+
+/* Two blocks may have one mark, in a few million: then one is kept for the other. */
+static uint32_t mark_for(const struct prefix_key *key)
+{
+    return (uint32_t)key->word[1] & ~COUNT;
+}
+
+/* Its mark, or NULL; *ret_free: a place for it, or NULL. */
+static _Atomic uint32_t *find(const struct prefix_wants *wants, const struct prefix_key *key,
+                              _Atomic uint32_t **ret_free)
+{
+    _Atomic uint32_t *place = wants->marks + (key->word[0] & wants->mask);
     *ret_free = NULL;
     for (uint32_t i = 0; i < WANTS_WAYS; i++) {
-        uint64_t mark = look(&place[i]);
+        uint32_t mark = look_at(&place[i]);
         if (mark == 0)
             *ret_free = &place[i];
-        else if ((mark & ~COUNT) == (key->word[1] & ~COUNT))
+        else if ((mark & ~COUNT) == mark_for(key))
             return &place[i];
     }
     return NULL;
 }
 
-static void set(_Atomic uint64_t *place, uint64_t mark)
+static void set(_Atomic uint32_t *place, uint32_t mark)
 {
     atomic_store_explicit(place, mark, memory_order_relaxed);
 }
@@ -167,11 +181,11 @@ bool prefix_wants_add(struct prefix_wants *wants, const struct prefix_key *keys,
         return false;
     wants->room -= count;
     for (uint32_t i = 0; i < count; i++) {
-        _Atomic uint64_t *unused, *mark = find(wants, &keys[i], &unused);
-        if (mark != NULL && (look(mark) & COUNT) < COUNT)
-            set(mark, look(mark) + 1);
+        _Atomic uint32_t *unused, *mark = find(wants, &keys[i], &unused);
+        if (mark != NULL && (look_at(mark) & COUNT) < COUNT)
+            set(mark, look_at(mark) + 1);
         else if (mark == NULL && unused != NULL)
-            set(unused, (keys[i].word[1] & ~COUNT) + 1);
+            set(unused, mark_for(&keys[i]) + 1);
     }
     return true;
 }
@@ -181,16 +195,16 @@ void prefix_wants_drop(struct prefix_wants *wants, const struct prefix_key *keys
 {
     wants->room = wants->most - wants->room < count ? wants->most : wants->room + count;
     for (uint32_t i = 0; wants->marks && i < count; i++) {
-        _Atomic uint64_t *unused, *mark = find(wants, &keys[i], &unused);
+        _Atomic uint32_t *unused, *mark = find(wants, &keys[i], &unused);
         if (mark != NULL)
-            set(mark, (look(mark) & COUNT) > 1 ? look(mark) - 1 : 0);
+            set(mark, (look_at(mark) & COUNT) > 1 ? look_at(mark) - 1 : 0);
     }
 }
 
 bool prefix_wants_any(const struct prefix_wants *wants, uint32_t tables,
                       const struct prefix_key *key)
 {
-    _Atomic uint64_t *unused;
+    _Atomic uint32_t *unused;
     for (uint32_t i = 0; i < tables; i++)
         if (wants[i].marks != NULL && find(&wants[i], key, &unused) != NULL)
             return true;

@@ -41,7 +41,7 @@ uint32_t prefix_hint_count_behind(const struct prefix_hint *hint, const struct p
  * one thread marks and takes back, any looks
  */
 struct prefix_wants {
-    _Atomic uint64_t *marks; /* NULL: nothing is ever wanted */
+    _Atomic uint32_t *marks; /* NULL: nothing is ever wanted */
     uint64_t mask;
     uint64_t room, most; /* marks that may still be made, of so many; who makes them knows */
 };

@@ -427,13 +427,16 @@ void sched_cache_spoiled(struct sched *sched, struct seq *seq)
 /* ---- what those need who wait ------------------------------------------------------------------
  */
 
-#define PASSES_MOST 8u /* for one that is given up */
+#define PASSES_MOST 8u         /* for one that is given up */
+#define MARKS_MOST (1u << 15) /* a quarter of a MiB; a million tokens in blocks of 32 */
 
 int sched_wants_init(struct sched *sched)
 {
+    uint64_t blocks = (uint64_t)sched->cache.node_max + sched->tier.node_max;
+    uint32_t marks = blocks < MARKS_MOST ? (uint32_t)blocks : MARKS_MOST;
     int rc = 0;
     for (uint32_t i = 0; i < SCHED_WAITS && rc == 0 && sched->cache.node_max > 0; i++)
-        rc = prefix_wants_init(&sched->wants[i], sched->cache.node_max + sched->tier.node_max);
+        rc = prefix_wants_init(&sched->wants[i], marks);
     sched->tier.wants = sched->wants;
     sched->tier.want_count = SCHED_WAITS;
     return rc;
