@@ -111,7 +111,7 @@ MUTATIONS = [
     Mutation("one that ended before it was sent is waited for", "daemon/request/request_table.c",
              [("    unwant(server, seq);\n    seq_state_set(seq, SEQ_ENDED);\n", "    seq_state_set(seq, SEQ_ENDED);\n")], [NAMES]),
     Mutation("the first who goes takes the others' marks back", "daemon/base/prefix_hint.c",
-             [("(look(mark) & COUNT) > 1 ? look(mark) - 1 : 0", "0")], [NAMES]),
+             [("(look_at(mark) & COUNT) > 1 ? look_at(mark) - 1 : 0", "0")], [NAMES]),
     Mutation("a device that fails while its model falls asleep goes unseen", "daemon/service/sleeper.c",
              [("SLEEPER_STOPPING && !is_ill(of) &&", "SLEEPER_STOPPING && (!is_ill(of) || true) &&")], [SLEEP]),
     Mutation("an engine that was opened for a refused waking stays open", "daemon/service/sleeper.c",
