@@ -69,6 +69,12 @@ template <int HD, bool EIGHT> struct wgmma_shared {
     wgmma_kept<HD, EIGHT> kept;
 };
 
+/* Where keys and values are. */
+struct wgmma_memory {
+    CUtensorMap map;
+    uint32_t rows; /* of a copy */
+};
+
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 /* The place of 16-byte unit `unit` of row `row`, in rows of 128 bytes. */
@@ -314,12 +320,6 @@ struct wgmma_loader {
     ring_cursor at; /* of keys and values */
     ring_cursor q;
     uint32_t pending;
-};
-
-/* Where keys and values are. */
-struct wgmma_memory {
-    CUtensorMap map;
-    uint32_t rows; /* of a copy */
 };
 
 /* A tile of keys or values into `to`; they count on `barrier`. Of two BLOCKS each brings half of it
