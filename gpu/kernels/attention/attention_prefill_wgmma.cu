@@ -482,7 +482,7 @@ static cudaError_t wgmma_launch_items(const struct attention_args *args, const p
 {
     static_assert(sizeof(wgmma_shared<HD, EIGHT>) + 1024 <= 227 << 10, "of one block");
     const auto kernel = wgmma_kernel<HD, CAP, EIGHT, PACKED, BLOCKS>;
-    const uint32_t room = device_props()->processors / BLOCKS, shift = args->batch.block_tokens;
+    const uint32_t room = device_clusters(device_props(), BLOCKS), shift = args->batch.block_tokens;
     static struct device_once once;
     wgmma_memory memory;
     cudaError_t result = device_allow(&once, kernel, device_props());

@@ -174,6 +174,17 @@ uint32_t rig_add(struct rig *rig, const struct fake_options *options)
     return rig->seq_count - 1;
 }
 
+struct seq *rig_add_prompt(struct rig *rig, uint64_t seed, uint32_t prompt_len)
+{
+    struct fake_options options = {.job = JOB_GENERATE,
+                                   .prompt_len = prompt_len,
+                                   .max_tokens = 4,
+                                   .ignore_eos = true,
+                                   .logprobs = -1,
+                                   .seed = seed};
+    return rig->seqs[rig_add(rig, &options)];
+}
+
 uint32_t rig_add_constrained(struct rig *rig, const struct fake_options *options)
 {
     ck_assert_uint_lt(rig->seq_count, RIG_SEQS_MAX);

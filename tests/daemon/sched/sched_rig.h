@@ -36,6 +36,8 @@ void rig_open_guessing(struct rig *rig, const struct fake_shape *shape, uint64_t
                        const char *salt, uint32_t drafts_max);
 void rig_close(struct rig *rig);
 uint32_t rig_add(struct rig *rig, const struct fake_options *options); /* its index */
+/* Such a prompt, and four tokens behind it. */
+struct seq *rig_add_prompt(struct rig *rig, uint64_t seed, uint32_t prompt_len);
 /* The same, constrained. */
 uint32_t rig_add_constrained(struct rig *rig, const struct fake_options *options);
 /* A further result of a prompt: `first` was added with `n` above 1. */

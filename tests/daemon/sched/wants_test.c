@@ -134,13 +134,7 @@ static void close_rig(void)
 
 static struct seq *add(uint64_t seed, uint32_t prompt_len)
 {
-    struct fake_options options = {.job = JOB_GENERATE,
-                                   .prompt_len = prompt_len,
-                                   .max_tokens = 4,
-                                   .ignore_eos = true,
-                                   .logprobs = -1,
-                                   .seed = seed};
-    return rig.seqs[rig_add(&rig, &options)];
+    return rig_add_prompt(&rig, seed, prompt_len);
 }
 
 static struct seq *run(uint64_t seed)

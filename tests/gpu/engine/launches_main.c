@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "gpu/emu/emu.h"
-#include "gpu/kernels/adapted/adapted.h"
+#include "gpu/kernels/adapt/adapt.h"
 #include "gpu/kernels/common/device_reset.h"
 #include "gpu/kernels/matmul/matmul.h"
 #include "tests/gpu/engine/digest.h"
@@ -56,22 +56,6 @@ static const struct step {
 bool adapt_fuses(const struct adapt_args *args)
 {
     return args->gated && args->alike;
-}
-
-bool adapted_fuses(const struct matmul_args *product, const struct adapt_args *adapt)
-{
-    (void)product;
-    (void)adapt;
-    return false;
-}
-
-cudaError_t op_adapted(const struct matmul_args *product, const struct adapt_args *adapt,
-                       cudaStream_t stream)
-{
-    (void)product;
-    (void)adapt;
-    (void)stream;
-    return cudaErrorInvalidValue;
 }
 
 static bool blocks_make(struct gpu_plan *plan, uint32_t blocks)
