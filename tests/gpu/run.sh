@@ -2,7 +2,7 @@
 # All GPU tests in one command: tests/gpu/run.sh [BUILD [PART...]]   (default .build/cuda; a carried build will do)
 # Parts, all where none is named: programs, serve, several (layouts.py, too), operate, sanitize.
 # Kernels against plain doubles, the runtime's semantics, the engine on the reference checkpoints with its
-# mutations, then what is served (serve.py; layouts.py and several.py where there are several GPUs), how it is operated
+# mutations, then what is served (serve.py, reuse.py; layouts.py and several.py where there are several GPUs), how it is operated
 # (operate.py) and what compute-sanitizer says (sanitize.py): within 15 minutes on one GPU. Builds first where the build
 # folder is missing. A line for each part, with the figures of those that have some; the end counts what passed, failed
 # and was skipped, by name. A program that the build lacks, and what says so itself (exit 77), is SKIPPED. Exit 1 if one
@@ -89,6 +89,7 @@ gpu_script() {
     fi
 }
 gpu_script serve 1 serve.py 300
+gpu_script serve 1 reuse.py 120
 gpu_script several 2 layouts.py 600 cuda
 gpu_script several 2 several.py 600
 gpu_script operate 1 operate.py 300 profile notify ready memory tenant fault
