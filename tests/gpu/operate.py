@@ -8,6 +8,8 @@
             of 64 sequences running, its blocks and two slabs
 - idle      at most 2 clock ticks of CPU in 60 s on our own threads
 - tenant    another process takes the GPU's memory until growth fails: all requests end while it keeps it
+- taken     another process takes what a model left that sleeps: a request waits and is answered once that is gone, and is
+            refused by name where it stays
 - fault     a kernel that traps: exit 75 within a second; one that spins: the watchdog is not fed
 
 All of them when none is named. Prints what it saw beside each limit; exit 1 if any does not hold. Needs nothing
@@ -39,6 +41,7 @@ VERBOSE = bool(os.environ.get("OPERATE_VERBOSE"))
 IDLE_S = 5.0  # kv-idle-release
 CACHE_IDLE = ("--cache-idle-release", "4s")  # what is cached goes no later
 SLAB = 64 << 20
+WAITS_S, REFUSED_S = 3, 90  # memory that another process has is asked for again for 30 s
 MIB, GIB = 1 << 20, 1 << 30
 rng = random.Random(5)
 
@@ -328,17 +331,31 @@ def idle():
 # ---- tenant ---------------------------------------------------------------------------------------------------
 
 
+class Hog:
+    """Another process, which holds nothing before it is told to take what there is."""
+
+    def __init__(self):
+        self.process = subprocess.Popen([os.path.join(BUILD, "tests/gpu/hog"), "600"], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        running.append(self.process)
+        self.process.stdout.readline()
+
+    def take(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        note("the other process " + self.process.stdout.readline().strip())
+
+    def go(self):
+        self.process.stdin.close()
+        note("the other process " + self.process.stdout.readline().strip())
+        return self.process.wait(30)
+
+
 def tenant():
-    daemon = Daemon(BUILD, MODEL, *ONE_GPU)
-    hog = subprocess.Popen([os.path.join(BUILD, "tests/gpu/hog"), "600"], stdin=subprocess.PIPE,
-                           stdout=subprocess.PIPE, text=True)
-    running.append(hog)
-    hog.stdout.readline()
+    daemon, hog = Daemon(BUILD, MODEL, *ONE_GPU), Hog()
     batch = daemon.begin("generate", lines(128, 256, 384))
     await_true(lambda: daemon.stats()["memory"]["kv_used"] >= 3 * GIB, 20)
-    hog.stdin.write("\n")
-    hog.stdin.flush()
-    note("the other process " + hog.stdout.readline().strip())
+    hog.take()
     begin = time.monotonic()
     while not batch.ended() and time.monotonic() - begin < 60:
         time.sleep(1)
@@ -352,9 +369,7 @@ def tenant():
                     ("memory", "kv_used"), ("memory", "scratch_used"), ("memory", "scratch_held"), ("memory", "graphs"))))
     beside, took = batch.ended(), time.monotonic() - begin  # while the other still has it all
     counters = daemon.stats()["counters"]
-    hog.stdin.close()
-    note("the other process " + hog.stdout.readline().strip())
-    code = hog.wait(30)
+    code = hog.go()
     results = batch.results(30)
     whole = [r for r in results if r["finish_reason"] == "length" and len(r["tokens"]) == 384]
     check(beside and len(whole) == 128 and counters["kv_refused_total"] > 0 and counters["preemptions_total"] > 0
@@ -362,6 +377,42 @@ def tenant():
           f"tenant: growth was refused {counters['kv_refused_total']} times, {counters['preemptions_total']} preemptions, "
           f"{len(whole)} of 128 requests ended whole, {'' if beside else 'not '}all before the other process let go, "
           f"after {took:.1f} s; its exit code {code}")
+    ended(daemon)
+
+
+# ---- taken ----------------------------------------------------------------------------------------------------
+
+
+def to_sleep(daemon):
+    daemon.ask("sleep", MODEL)
+    await_true(lambda: daemon.stats()["models"][0]["state"] == "asleep", 60)
+
+
+def taken():
+    daemon, asked = Daemon(BUILD, MODEL, *ONE_GPU, "--sleep-after", "600s"), lines(1, 64, 4)
+    daemon.run("generate", asked)
+    to_sleep(daemon)
+    hog = Hog()
+    hog.take()
+    batch = daemon.begin("generate", asked)
+    time.sleep(WAITS_S)
+    waited = not batch.ended()
+    code, begin = hog.go(), time.monotonic()
+    tokens = batch.results(30)[0]["tokens"]
+    check(waited and len(tokens) == 4 and code == 0, f"taken: a request {'waited' if waited else 'did not wait'} for memory and had "
+          f"its {len(tokens)} tokens {time.monotonic() - begin:.1f} s after the other process was gone")
+    to_sleep(daemon)
+    hog, begin = Hog(), time.monotonic()
+    hog.take()
+    try:
+        why = f"answered: {daemon.run('generate', asked, REFUSED_S)}"
+    except RuntimeError as error:
+        why = str(error)
+    took = time.monotonic() - begin
+    hog.go()
+    tokens = daemon.run("generate", asked)[0]["tokens"]
+    check("device_memory" in why and len(tokens) == 4, f"taken: where it stays, refused after {took:.1f} s ({why}); "
+          f"the next request has its {len(tokens)} tokens")
     ended(daemon)
 
 
@@ -408,7 +459,7 @@ def fault():
     spin()
 
 
-PARTS = {part.__name__: part for part in (profile, notify, ready, memory, idle, tenant, fault)}
+PARTS = {part.__name__: part for part in (profile, notify, ready, memory, idle, tenant, taken, fault)}
 
 
 def main():

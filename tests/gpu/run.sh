@@ -92,7 +92,7 @@ gpu_script serve 1 serve.py 300
 gpu_script serve 1 reuse.py 120
 gpu_script several 2 layouts.py 600 cuda
 gpu_script several 2 several.py 600
-gpu_script operate 1 operate.py 300 profile notify ready memory tenant fault
+gpu_script operate 1 operate.py 300 profile notify ready memory tenant taken fault
 sanitized=$(mktemp)
 if is_wanted sanitize && [ "$gpus" -gt 0 ]; then
     (timeout 450 python3 tests/gpu/sanitize.py "$build" 2>&1 | tee "$sanitized" && exit "${PIPESTATUS[0]}") &
