@@ -33,6 +33,9 @@ extern const struct device_traits device_traits;
  * matrices come in `own`. ERR_BAD_CONFIG where the device does not compute in what is asked for. */
 int device_dtype(enum gpu_dtype asked, enum model_dtype own, enum dtype *ret, struct error *error);
 
+/* Makes it the thread's, before anything runs on it: its context takes no more of the device than
+ * kernels need. */
+int device_take(int device, struct error *error);
 /* As in gpu/gpu.h. */
 int device_give(int device, struct error *error);
 

@@ -67,6 +67,12 @@ int device_prepare(const struct gpu_options *options, struct error *error)
     return status == cudaSuccess ? 0 : cuda_fail(status, "emu_setup", error);
 }
 
+int device_take(int device, struct error *error)
+{
+    CUDA_TRY(cudaSetDevice(device), error);
+    return 0;
+}
+
 /* There is no context: this device's memory is the process's, and nothing of it is taken. */
 int device_give(int device, struct error *error)
 {

@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "gpu/base/cuda_error.h"
-#include "gpu/kernels/common/device_reset.h"
+#include "gpu/kernels/common/device_context.h"
 #include "gpu/kernels/matmul/matmul.h"
 
 const char device_name[] = "cuda";
@@ -36,6 +36,13 @@ int device_prepare(const struct gpu_options *options, struct error *error)
 {
     (void)options;
     (void)error;
+    return 0;
+}
+
+int device_take(int device, struct error *error)
+{
+    CUDA_TRY(cudaSetDevice(device), error);
+    CUDA_TRY(device_reserve(device), error);
     return 0;
 }
 

@@ -249,8 +249,9 @@ static int rank_close(struct rank *rank, struct error *error)
 int rank_start(struct rank *rank, int wake_fd, struct error *error)
 {
     assert(!rank->started);
-    CUDA_TRY(cudaSetDevice(rank->device), error);
-    int status = streams_open(&rank->lane, wake_fd, rank->engine->profile_steps, error);
+    int status = device_take(rank->device, error);
+    if (!status)
+        status = streams_open(&rank->lane, wake_fd, rank->engine->profile_steps, error);
     if (status)
         return status;
     status =

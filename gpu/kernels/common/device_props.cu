@@ -1,16 +1,30 @@
 #include "gpu/kernels/common/device_props.cuh"
 
-#include "gpu/kernels/common/device_reset.h"
+#include "gpu/kernels/common/device_context.h"
 
 static struct device_props facts[DEVICE_PROPS_MAX];
 static std::atomic<bool> known[DEVICE_PROPS_MAX];
 static std::atomic<uint32_t> contexts[DEVICE_PROPS_MAX]; /* that were given back */
+static std::atomic<uint32_t> reserved[DEVICE_PROPS_MAX]; /* the context that has its limits */
 static const struct device_props nothing = {};
 static int pretended;
 
 void device_pretend(int major)
 {
     pretended = major;
+}
+
+/* A context reserves what each thread that can run at once may put on its stack, by default 1,024
+ * bytes of it: 264 MiB of an H200. Our kernels of rows of up to 32,768 values need less than half
+ * of that; for one that needs more the driver makes room as it is launched. */
+#define STACK_BYTES 512
+
+extern "C" cudaError_t device_reserve(int device)
+{
+    uint32_t context = device_context(device);
+    return reserved[device % DEVICE_PROPS_MAX].exchange(context) == context
+               ? cudaSuccess
+               : cudaDeviceSetLimit(cudaLimitStackSize, STACK_BYTES);
 }
 
 extern "C" cudaError_t device_reset(int device)
