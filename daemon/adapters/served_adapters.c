@@ -24,9 +24,9 @@ void served_adapters_set(struct served_adapters *served, const struct adapter_na
         list_init(&served->at[i].aside);
     for (uint32_t i = 1; i <= names->count; i++) {
         know(served, i, ADAPTER_SERVED, names->at[i - 1].name, names->at[i - 1].directory);
-        served->at[i - 1].place = i;
-        served->place[i - 1].adapter = i;
+        served->at[i - 1].given = true;
     }
+    served_adapters_closed(served);
 }
 
 static uint32_t find(const struct served_adapters *served, const char *name,
@@ -114,12 +114,25 @@ bool served_adapters_busy(const struct served_adapters *served)
     return false;
 }
 
+void served_adapters_closed(struct served_adapters *served)
+{
+    assert(!served_adapters_busy(served));
+    memset(served->place, 0, sizeof(served->place));
+    for (uint32_t i = 1; i <= served->count; i++) {
+        struct served_adapter *adapter = &served->at[i - 1];
+        adapter->place = adapter->given ? i : 0;
+        if (adapter->given)
+            served->place[i - 1].adapter = i;
+    }
+}
+
 /* Nobody has it any more. */
 static void vacate(struct served_adapters *served, struct served_adapter *adapter)
 {
     if (adapter->place)
         served->place[adapter->place - 1] = (struct adapter_place){.adapter = 0};
     adapter->place = 0;
+    adapter->given = false;
     adapter->state = ADAPTER_FREE;
 }
 

@@ -34,6 +34,7 @@ struct served_adapter {
     uint32_t waiting, running; /* sequences of theirs: not sent to a replica yet; sent, not ended */
     uint64_t requests, prompt_tokens, generated_tokens;
     uint32_t place;  /* 0: it is in none */
+    bool given;      /* of the option: an engine opens with it in the place of its number */
     uint64_t used;   /* when a sequence was sent last, by count */
     uint64_t wanted; /* since when sequences wait for it, by count; 0: none does */
     struct list aside;    /* those: seq.wait_link */
@@ -84,6 +85,9 @@ void served_adapters_come(struct served_adapters *served, uint32_t number, uint3
                           time_us now_us);
 /* One is being read, of whatever reason. */
 bool served_adapters_busy(const struct served_adapters *served);
+/* The engines are closed, and nothing is being read: in places are those that they will open with;
+ * the others come when they are wanted. */
+void served_adapters_closed(struct served_adapters *served);
 
 /* No later one has its name: figures are told by names. */
 bool served_adapters_newest(const struct served_adapters *served, const struct served_adapter *adapter);

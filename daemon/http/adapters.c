@@ -116,6 +116,19 @@ static void over(struct errand *errand, time_us now_us)
 
 static const struct errand_api api = {.work = work, .end = end, .over = over};
 
+/* It has engines to read into. One that sleeps is woken, for who asks again. */
+static int check_awake(struct server *server, time_us now_us, struct error *error)
+{
+    struct served_model *model = &server->models[0];
+    if (model->sleep.state == MODEL_AWAKE)
+        return 0;
+    error_set(error, ERR_BUSY, "%s is %s: adapters are loaded while it is awake", model->info.id,
+              model_sleep_word(model));
+    model_wake_ask(server, model, now_us);
+    error->retry_after_ms = 1000;
+    return -ERR_BUSY;
+}
+
 static int begin(struct exchange *exchange, time_us now_us, struct error *error)
 {
     struct server *server = exchange->http->server;
@@ -149,6 +162,8 @@ void adapters_load(struct exchange *exchange, time_us now_us)
     int rc = may(exchange, &error);
     if (!rc)
         rc = check_names(exchange, &param, &error);
+    if (!rc)
+        rc = check_awake(server, now_us, &error);
     if (!rc)
         rc = begin(exchange, now_us, &error);
     if (rc) {

@@ -133,7 +133,8 @@ bool adapter_tiers_turn(struct server *server, time_us now_us)
 {
     struct served_adapters *served = &server->adapters;
     struct adapter_tiers *tiers = &server->tiers;
-    uint32_t number = most_wanted(served);
+    bool awake = server->models[0].sleep.state == MODEL_AWAKE;
+    uint32_t number = awake ? most_wanted(served) : 0;
     if (!number || served_adapters_busy(served))
         return false;
     struct served_adapter *adapter = &served->at[number - 1];

@@ -29,7 +29,7 @@ struct adapter_tiers {
 
 /* Whether its adapter is there, if it has one. Else it is aside from here on. */
 bool adapter_tiers_ready(struct server *server, struct seq *seq);
-/* Begins to read what is wanted. True: it came at once, and sequences may have turns again. */
+/* Begins to read what is wanted, of a model that is awake. True: it came at once, and sequences may have turns again. */
 bool adapter_tiers_turn(struct server *server, time_us now_us);
 /* All that are aside have turns again, whatever is there. */
 void adapter_tiers_drop(struct server *server);

@@ -102,10 +102,16 @@ static bool is_due(const struct model_sleep *sleep, time_us now_us)
     return sleep->after_us > 0 && now_us >= sleep->used_us + sleep->after_us;
 }
 
+/* An adapter is being read into its engines. */
+static bool is_adapted(const struct server *server, const struct served_model *model)
+{
+    return model->number == 0 && served_adapters_busy(&server->adapters);
+}
+
 /* Its time to fall asleep begins once all are loaded. */
 static bool may_fall(const struct server *server, const struct served_model *model)
 {
-    return !model->sleep.lasting && server->phase != SERVER_LOADING &&
+    return server->phase != SERVER_LOADING && !is_adapted(server, model) &&
            !model_reload_holds(server, model);
 }
 
@@ -163,7 +169,7 @@ static bool is_repaid(const struct server *server, const struct model_sleep *sle
 
 static bool can_leave(const struct server *server, const struct served_model *model)
 {
-    return !model->sleep.lasting && !model_reload_holds(server, model);
+    return !model_reload_holds(server, model);
 }
 
 /* It takes turns with another, which is at something. */
@@ -195,8 +201,7 @@ static bool is_refused_for_good(const struct server *server, const struct served
         return false;
     for (uint32_t i = 0; i < server->model_count; i++) {
         const struct served_model *other = &server->models[i];
-        if (other != model && other->sleep.state != MODEL_ASLEEP && !other->sleep.lasting &&
-            share_device(model, other))
+        if (other != model && other->sleep.state != MODEL_ASLEEP && share_device(model, other))
             return sleep->refusal.code != ERR_DEVICE_MEMORY;
     }
     return true;
@@ -350,7 +355,7 @@ static void make_way(struct server *server, struct served_model *model, time_us 
     leaver->sleep.gave = model->number + 1;
     if (wants_turn(model))
         model->sleep.gave = 0; /* it has its turn */
-    if (is_idle(leaver))
+    if (is_idle(leaver) && !is_adapted(server, leaver))
         fall(server, leaver, "another needs its memory");
     else
         rest(leaver, model);
@@ -372,7 +377,7 @@ static void see_who_starves(struct server *server, struct served_model *model, t
 
 static void tend_resting(struct server *server, struct served_model *model, time_us now_us)
 {
-    if (model->running == 0) {
+    if (model->running == 0 && !is_adapted(server, model)) {
         fall(server, model, "another needs its memory");
         return;
     }
@@ -475,12 +480,6 @@ int model_sleep_ask(struct server *server, struct served_model *model, struct er
 {
     if (!server->sleep_api || server->model_count == 0)
         return error_set(error, ERR_UNSUPPORTED, "this daemon has no model that sleeps");
-    if (model->sleep.lasting)
-        return error_set(
-            error, ERR_UNSUPPORTED,
-            "%s does not sleep: adapters that were loaded while it runs (adapters-max) "
-            "would be lost",
-            model->info.id);
     if (server->reload.hangs && model_reload_holds(server, model))
         return error_set(error, ERR_BAD_STATE,
                          "%s does not sleep: a version of it that was refused hangs on its devices",
@@ -503,6 +502,10 @@ void model_slept(struct server *server, uint32_t number, time_us now_us)
 {
     struct served_model *model = &server->models[number];
     end_way(model, MODEL_ASLEEP);
+    if (number == 0) {
+        adapter_tiers_drop(server); /* what waits for an adapter waits for the model first */
+        served_adapters_closed(&server->adapters);
+    }
     if (model->sleep.beside)
         server->models[model->sleep.beside - 1].sleep.turn_us = now_us;
     model->sleep.sleeps_total++;
@@ -517,7 +520,6 @@ void model_woke(struct server *server, uint32_t number, time_us now_us)
     struct model_sleep *sleep = &model->sleep;
     *sleep = (struct model_sleep){.state = MODEL_AWAKE,
                                   .after_us = sleep->after_us,
-                                  .lasting = sleep->lasting,
                                   .used_us = now_us,
                                   .since_us = now_us,
                                   .refusal = sleep->refusal, /* sequences that ended have it */

@@ -61,7 +61,6 @@ struct model_sleep {
     bool asked;           /* an admin wants it to sleep */
     bool early;           /* wakes without a request, once others do not: it began asleep, or an
                              admin's word came while it fell */
-    bool lasting;         /* adapters that were loaded would be lost: it never sleeps */
     time_us after_us;     /* sleep-after; 0: only when asked, or for another */
     time_us used_us;      /* when something of it last waited or ran */
     time_us since_us;     /* it is awake, */

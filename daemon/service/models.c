@@ -259,7 +259,7 @@ static int open_engine(const struct models *models, uint32_t index, const struct
 static bool is_kept(const struct models *models, uint32_t index)
 {
     const struct options *own = models->list.at[index];
-    return (own->sleep_after > 0 || models->list.count > 1) && own->adapters_max == 0;
+    return own->sleep_after > 0 || models->list.count > 1;
 }
 
 static void limit_host(struct models *models)

@@ -366,7 +366,6 @@ void sleeper_begin(struct sleeper *sleeper, struct server *server, const struct 
         sleeper->models[i] =
             (struct sleeper_model){.sleeper = sleeper, .number = i, .options = options, .keeps = true};
         sleep->after_us = options->sleep_after;
-        sleep->lasting = options->adapters_max > 0;
         sleep->used_us = sleep->since_us = server->turn_us;
         if (asleep >> i & 1)
             begin_asleep(&server->models[i]);

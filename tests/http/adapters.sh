@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Adapters of the demo model over HTTP, on one device and on several: named as models, alone and all at once, with
-# prefix caches of their own; some that come and go while others are asked, and by turns in one place (adapters_check.py). Skipped without python3.
+# prefix caches of their own; some that come and go while others are asked, and by turns in one place, behind a sleep, too
+# (adapters_check.py). Skipped without python3.
 #     tests/http/adapters.sh [BUILD]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -13,6 +14,13 @@ source tests/demo/daemon.sh
 model=deploy/demo-model
 export SLUICE=$sluice
 python3 tests/http/adapters_check.py make "$folder/nothing" "$folder/noise"
+asleep() {
+    for _ in $(seq 300); do
+        [ "$("$sluice" model | sed -n 's/^state *//p')" != asleep ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
 run() {
     daemon_start --http "unix:$folder/http.sock" --adapter "nothing=$folder/nothing" --adapter "noise=$folder/noise" "$@"
     python3 tests/http/adapters_check.py ask "$folder/http.sock" "$folder/answers"
@@ -21,6 +29,9 @@ run() {
     python3 tests/http/adapters_check.py change "$folder/http.sock" "$folder/answers" "$folder/nothing" "$folder/noise"
     daemon_stop
     daemon_start --http "unix:$folder/http.sock" --adapter-dir "$folder" --adapters-max 1 --adapter-rank-max 8 "$@"
+    python3 tests/http/adapters_check.py ask "$folder/http.sock" "$folder/answers"
+    "$sluice" sleep > /dev/null # what asks wakes it, and adapters come again
+    asleep || { echo "FAILED: the model with adapters does not sleep"; exit 1; }
     python3 tests/http/adapters_check.py ask "$folder/http.sock" "$folder/answers"
     daemon_stop
 }

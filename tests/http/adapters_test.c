@@ -91,6 +91,66 @@ START_TEST(one_comes_and_goes)
 }
 END_TEST
 
+static uint32_t wakes;
+
+static void count_wake(void *context, uint32_t model)
+{
+    (void)context;
+    (void)model;
+    wakes++;
+}
+
+static void fall_asleep(void *context, uint32_t model)
+{
+    (void)context;
+    (void)model;
+}
+
+static const struct sleep_api sleep_api = {.sleep = fall_asleep, .wake = count_wake};
+
+/* What came while it was awake comes again when it is asked for; what the option names is there. */
+START_TEST(behind_a_sleep_they_are_what_they_were)
+{
+    struct server *server = &site.world.server;
+    struct served_model *model = &server->models[0];
+    struct error error;
+    server->sleep_api = &sleep_api;
+    wakes = 0;
+    ck_assert_uint_eq(ask(LOAD, POET), 200);
+    ck_assert_int_eq(model_sleep_ask(server, model, &error), 0);
+    site_turn(&site);
+    ck_assert_int_eq(model->sleep.state, MODEL_FALLING);
+    ck_assert_uint_eq(ask(LOAD, "{\"lora_name\":\"late\",\"lora_path\":\"/l\"}"), 429);
+    ck_assert_ptr_nonnull(strstr(answer, "org/a is falling asleep: adapters are loaded while"));
+    model->sleep.early = false;
+    model_slept(server, 0, site.world.now_us);
+    ck_assert_uint_eq(ask(LOAD, "{\"lora_name\":\"late\",\"lora_path\":\"/l\"}"), 429);
+    ck_assert_ptr_nonnull(strstr(answer, "asleep: adapters are loaded while it is awake"));
+    ck_assert_uint_eq(wakes, 1); /* for who asks again */
+    ck_assert_uint_eq(fetch(&site, "/v1/models", NULL, answer, sizeof(answer)), 200);
+    ck_assert_ptr_nonnull(strstr(answer, "{\"id\":\"poet\""));
+    model_woke(server, 0, site.world.now_us);
+    ck_assert_uint_eq(completion("clerk"), 200);
+    ck_assert_uint_eq(site.world.replica.adapter_loads, 1);
+    ck_assert_uint_eq(completion("poet"), 200);
+    ck_assert_ptr_nonnull(strstr(answer, "\"model\":\"poet\""));
+    ck_assert_uint_eq(site.world.replica.adapter_loads, 2);
+    ck_assert_str_eq(site.world.replica.directory, "/srv/p");
+    /* An engine opens with what the option names, whoever has taken it away. */
+    ck_assert_uint_eq(ask(UNLOAD, "{\"lora_name\":\"clerk\"}"), 200);
+    ck_assert_int_eq(model_sleep_ask(server, model, &error), 0);
+    site_turn(&site);
+    model_slept(server, 0, site.world.now_us);
+    model_woke(server, 0, site.world.now_us);
+    ck_assert_uint_eq(completion("clerk"), 404);
+    ck_assert_uint_eq(ask(LOAD, "{\"lora_name\":\"late\",\"lora_path\":\"/l\"}"), 200);
+    ck_assert_uint_eq(site.world.replica.adapter, 1);
+    ck_assert_uint_eq(completion("poet"), 200);
+    ck_assert_uint_eq(site.world.replica.adapter, 2);
+    ck_assert_uint_eq(site.world.replica.adapter_loads, 4);
+}
+END_TEST
+
 /* The place is free once nobody has it, and what comes into it is another. */
 START_TEST(who_has_it_keeps_it)
 {
@@ -489,6 +549,7 @@ Suite *adapters_suite(void)
     TCase *tests = tcase_create("adapters");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, one_comes_and_goes);
+    tcase_add_test(tests, behind_a_sleep_they_are_what_they_were);
     tcase_add_test(tests, who_has_it_keeps_it);
     tcase_add_loop_test(tests, what_is_wrong_changes_nothing, 0, sizeof(wrong) / sizeof(wrong[0]));
     tcase_add_test(tests, only_admins_say_so);

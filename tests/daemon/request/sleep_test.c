@@ -166,20 +166,91 @@ START_TEST(a_busy_model_sleeps_once_it_is_idle)
 }
 END_TEST
 
-START_TEST(what_an_admin_wakes_wakes_and_what_would_lose_adapters_does_not_sleep)
+START_TEST(what_an_admin_wakes_wakes)
 {
-    struct error error;
     put_to_sleep(1);
     model_wake_ask(&world.server, model(1), world.now_us);
     ck_assert_uint_eq(wakes[1], 1);
     model_wake_ask(&world.server, model(1), world.now_us);
     ck_assert_uint_eq(wakes[1], 1);
     model_woke(&world.server, 1, world.now_us);
-    model(1)->sleep.lasting = true;
-    ck_assert_int_eq(model_sleep_ask(&world.server, model(1), &error), -ERR_UNSUPPORTED);
-    model(1)->sleep.after_us = 1;
+}
+END_TEST
+
+/* "poet" and "clerk" of a folder, and the engine opens with neither; one place. */
+static struct served_adapters *serve_adapters(void)
+{
+    static const struct adapter_names none;
+    static const struct adapter_folder folder = {2, {"clerk", "poet"}};
+    struct served_adapters *adapters = &world.server.adapters;
+    served_adapters_set(adapters, &none, 1);
+    served_adapters_know(adapters, &folder, "/srv");
+    return adapters;
+}
+
+START_TEST(what_an_adapter_is_read_into_does_not_sleep_before_it_is_there)
+{
+    struct error error;
+    struct served_adapters *adapters = serve_adapters();
+    uint32_t place = served_adapters_take(adapters, 1, world.now_us);
+    ck_assert_uint_eq(place, 1);
+    ck_assert_int_eq(model_sleep_ask(&world.server, model(0), &error), 0);
     world_pass(&world, 1000);
-    ck_assert_uint_eq(sleeps[1], 1);
+    ck_assert_uint_eq(sleeps[0], 0);
+    put_to_sleep(1); /* the other has none */
+    client_ask(&client, &other_one);
+    world_pass(&world, STAY_US);
+    refuse(1, ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(model(0)->sleep.state, MODEL_RESTING);
+    world_pass(&world, 1000);
+    ck_assert_uint_eq(sleeps[0], 0);
+    served_adapters_come(adapters, 1, place, true, world.now_us);
+    world_turn(&world);
+    ck_assert_uint_eq(sleeps[0], 1);
+    ck_assert_uint_eq(adapters->at[0].place, 1);
+    model_slept(&world.server, 0, world.now_us);
+    ck_assert_uint_eq(adapters->at[0].place, 0);
+    ck_assert_uint_eq(adapters->place[0].adapter, 0);
+    world_turn(&world);
+    model_woke(&world.server, 1, world.now_us);
+    world_finish(&world);
+}
+END_TEST
+
+/* Its adapter had no place; it wakes the model, and comes into one. */
+START_TEST(what_waits_for_an_adapter_wakes_the_model_too)
+{
+    struct ask clerk = one, poet = one;
+    struct served_adapters *adapters = serve_adapters();
+    clerk.adapter = "clerk";
+    poet.adapter = "poet";
+    poet.id = 8;
+    put_to_sleep(1);
+    world_pass(&world, STAY_US);
+    client_ask(&client, &clerk);
+    world_turn(&world);
+    client_ask(&client, &poet);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.count, 1);
+    ck_assert(!list_empty(&adapters->at[1].aside));
+    client_ask(&client, &other_one);
+    world_turn(&world);
+    refuse(1, ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(model(0)->sleep.state, MODEL_RESTING);
+    world_step(&world, 100);
+    world_turn(&world);
+    ck_assert_uint_eq(sleeps[0], 1);
+    slept(0);
+    ck_assert(list_empty(&adapters->at[1].aside));
+    ck_assert_uint_eq(world.replica.adapter_loads, 1); /* nothing is read where nobody is awake */
+    model_woke(&world.server, 1, world.now_us);
+    world_step(&world, 100);
+    ck_assert_uint_eq(wakes[0], 1);
+    model_woke(&world.server, 0, world.now_us);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.adapter_loads, 2);
+    ck_assert_uint_eq(world.replica.held[0]->adapter, 1);
+    world_finish(&world);
 }
 END_TEST
 
@@ -450,13 +521,14 @@ START_TEST(what_was_handed_back_ends_for_any_reason_once)
 END_TEST
 
 /* It could not make way in its turn. */
-START_TEST(nobody_makes_way_for_one_that_starves_as_well_and_never_sleeps)
+START_TEST(nobody_makes_way_for_one_that_starves_as_well_and_cannot_sleep)
 {
-    model(0)->sleep.lasting = true;
+    world.server.reload = (struct model_reload){.model = model(0), .hangs = true, .engaged = true};
     model(1)->sleep.since_us = world.now_us + 1;
     starve_both();
     world_pass(&world, 60000000);
     ck_assert_int_eq(model(1)->sleep.state, MODEL_AWAKE);
+    world.server.reload = (struct model_reload){.model = NULL};
     world.replica.starves = world.beside[0].starves = false;
     world_finish(&world);
 }
@@ -567,7 +639,9 @@ Suite *sleep_suite(void)
     tcase_add_test(tests, a_request_wakes_it_and_waits_until_it_is_there);
     tcase_add_test(tests, a_deadline_holds_while_it_wakes);
     tcase_add_test(tests, a_busy_model_sleeps_once_it_is_idle);
-    tcase_add_test(tests, what_an_admin_wakes_wakes_and_what_would_lose_adapters_does_not_sleep);
+    tcase_add_test(tests, what_an_admin_wakes_wakes);
+    tcase_add_test(tests, what_an_adapter_is_read_into_does_not_sleep_before_it_is_there);
+    tcase_add_test(tests, what_waits_for_an_adapter_wakes_the_model_too);
     tcase_add_test(tests, who_is_to_wake_while_it_falls_wakes_once_it_is_asleep);
     tcase_add_test(tests, an_idle_model_makes_way_after_its_stay);
     tcase_add_test(tests, a_busy_model_drains_and_both_are_served_in_turns);
@@ -576,7 +650,7 @@ Suite *sleep_suite(void)
     tcase_add_test(tests, of_two_that_starve_the_one_that_woke_last_makes_way_and_they_take_turns);
     tcase_add_test(tests, what_made_way_while_it_starved_wakes_once_the_other_is_idle);
     tcase_add_loop_test(tests, what_was_handed_back_ends_for_any_reason_once, 0, 3);
-    tcase_add_test(tests, nobody_makes_way_for_one_that_starves_as_well_and_never_sleeps);
+    tcase_add_test(tests, nobody_makes_way_for_one_that_starves_as_well_and_cannot_sleep);
     tcase_add_test(tests, memory_that_others_hold_is_asked_for_less_and_less_often);
     tcase_add_test(tests, who_asks_long_after_a_refusal_is_not_refused_untried);
     tcase_add_test(tests, files_that_are_gone_refuse_at_once_and_nobody_leaves_for_them);
