@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "client/bench/workload.h"
 #include "tests/bench/latency/machine.h"
 
 #define BESIDE_ROWS 64
@@ -39,6 +40,35 @@ struct load load_poisson(double rate, double seconds, uint64_t seed)
                                                        .counts = true,
                                                        .gaps = true};
     }
+    return load;
+}
+
+struct load load_drawn(double rate, double seconds, uint64_t seed)
+{
+    struct bench_options options;
+    struct workload workload;
+    struct error error;
+    bench_options_init(&options);
+    options.request_rate = rate;
+    options.duration_s = seconds;
+    options.seed = (int64_t)seed;
+    options.input_len = 1024;
+    options.output_len = 128;
+    options.range_ratio = 0.5;
+    if (workload_make(&options, &workload, &error) < 0) {
+        fprintf(stderr, "%s\n", error.text);
+        exit(2);
+    }
+    struct load load = with_room(workload.count);
+    for (; load.count < workload.count; load.count++) {
+        const struct item *item = &workload.items[load.count];
+        load.arrivals[load.count] = (struct arrival){.at_us = (double)item->due_us,
+                                                     .prompt = item->prompt_tokens,
+                                                     .output = item->output_tokens,
+                                                     .counts = true,
+                                                     .gaps = true};
+    }
+    workload_free(&workload);
     return load;
 }
 

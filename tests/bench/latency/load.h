@@ -19,6 +19,8 @@ struct load {
 
 /* Open loop: Poisson arrivals, 512 to 1,536 tokens in, 64 to 192 out. */
 struct load load_poisson(double rate, double seconds, uint64_t seed);
+/* Such a load, of the very requests that `sluice bench --seed` sends. */
+struct load load_drawn(double rate, double seconds, uint64_t seed);
 /* 64 sequences decode; a prompt of 4,096 tokens arrives every second. */
 struct load load_beside(double seconds);
 /* All at once, 1,024 tokens in, 128 out. */

@@ -107,6 +107,13 @@ double machine_random(uint64_t *random)
     return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
 }
 
+static double slow = 1;
+
+void machine_slow(double times)
+{
+    slow = times;
+}
+
 double machine_step_us(const struct gpu_plan *plan, uint64_t *random)
 {
     double decode_us = 0, tiles = 0, keys = 0;
@@ -126,5 +133,5 @@ double machine_step_us(const struct gpu_plan *plan, uint64_t *random)
     prompts_us = fmin(prompts_us, TILE_US * waves + SHARED * keys / PROCESSORS * KEY_US);
     double us = STEP_US + (tiles > 0 ? EAGER_US : 0) + HEAD_US + TOKEN_US * plan->token_count +
                 decode_us + LAYERS * (product_us(plan->token_count) + prompts_us);
-    return us * (1 + NOISE * (2 * machine_random(random) - 1));
+    return (tiles > 0 ? slow : 1) * us * (1 + NOISE * (2 * machine_random(random) - 1));
 }

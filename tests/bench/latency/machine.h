@@ -11,6 +11,8 @@
 extern const struct gpu_model machine_model;
 extern const struct gpu_limits machine_limits;
 
+/* Steps that read prompts take so many times what they do here: GPUs differ by some per cent. */
+void machine_slow(double times);
 /* Microseconds of the step, off by up to a hundredth or two as steps are. */
 double machine_step_us(const struct gpu_plan *plan, uint64_t *random);
 

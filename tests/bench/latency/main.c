@@ -1,8 +1,10 @@
 /* Latency under load without the GPU: the real scheduler on a model of an 8B model's steps on one
  * H200 (machine.h), in virtual time. Its figures are modelled, not measured.
  *
- *     bench_latency [--ttft-target MS] [--itl-target MS] [--seconds S] [--seeds N] [--check]
+ *     bench_latency [--ttft-target MS] [--itl-target MS] [--seconds S] [--seeds N] [--drawn]
+ *                   [--slower PERCENT] [--check]
  *
+ * --drawn: at a rate what `sluice bench` sends with these seeds. --slower: steps that read prompts.
  * --check: exit 1 unless the figures are within bounds, which are the modelled ones and a few per
  * cent, so that a plan that became worse is seen. */
 #include <math.h>
@@ -12,6 +14,7 @@
 #include <string.h>
 
 #include "daemon/base/option.h"
+#include "tests/bench/latency/machine.h"
 #include "tests/bench/latency/run.h"
 
 #define SEEDS_MAX 64
@@ -23,7 +26,7 @@ struct settings {
     struct sched_options sched;
     double seconds;
     int seeds;
-    bool check;
+    bool check, drawn;
 };
 
 /* Milliseconds; 0 is no bound. */
@@ -104,7 +107,8 @@ static void run_rates(const struct settings *settings, const char *suffix,
     for (int r = 0; r < 3; r++) {
         struct figures figures[SEEDS_MAX];
         for (int seed = 1; seed <= settings->seeds; seed++) {
-            struct load load = load_poisson(rates[r], settings->seconds, (uint64_t)seed);
+            struct load load = (settings->drawn ? load_drawn : load_poisson)(
+                rates[r], settings->seconds, (uint64_t)seed);
             figures[seed - 1] = run_load(&load, &settings->sched, (struct room){0}, 0, INFINITY);
             load_free(&load);
         }
@@ -211,6 +215,10 @@ static void defaults(struct settings *settings)
 static bool set(struct settings *settings, const char *flag, const char *text)
 {
     double value = text ? strtod(text, NULL) : 0;
+    if (!strcmp(flag, "--slower") && value != 0 && fabs(value) < 90) {
+        machine_slow(1 + value / 100);
+        return true;
+    }
     if (!(value > 0) || value > 1e6)
         return false;
     if (!strcmp(flag, "--ttft-target"))
@@ -233,6 +241,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--check")) {
             settings.check = true;
+        } else if (!strcmp(argv[i], "--drawn")) {
+            settings.drawn = true;
         } else if (!set(&settings, argv[i], argv[i + 1]) || ++i == argc) {
             fprintf(stderr, "%s: see tests/bench/latency/main.c\n", argv[i]);
             return 2;
