@@ -46,8 +46,8 @@ MEAN_MAX, WORST_MAX = (0.02, 0.15) if DEVICE == "cuda" else (2e-4, 2e-4)
 # the other way: what that makes of small models. Of the synthetic shape it is told by what rounding itself makes of it.
 ROUNDED, ROUNDED_MAX, ROUNDED_TIMES = re.compile("fp8|fbgemm|modelopt|ct-(channel|blocks|static|mixed)"), (0.06, 0.5), 1.5
 UNROUNDED = "fp8-weights"
-# Of a mixture's tokens so many may be farther off: two experts that a router holds nearly equal change places.
-OTHER_EXPERTS = 0.01
+# Of a mixture's tokens so many may be farther off in 16 bits: two experts that a router holds nearly equal change places.
+OTHER_EXPERTS = 0.01 if DEVICE == "cuda" else 0
 ASKED = {"length": 12, "vocab": 250}
 
 

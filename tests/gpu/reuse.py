@@ -53,16 +53,12 @@ def answers(daemon, by_one, turns):
 def served(options, by_one=True, turns=1):
     daemon = Daemon(BUILD, MODEL, *DTYPE, *options, device=DEVICE)
     found = answers(daemon, by_one, turns)
-    counters = daemon.stats()["counters"]
-    code = daemon.stop()
-    return found, [counters[name] for name in COUNTERS], code
+    stats = daemon.stats()
+    return found, stats, daemon.stop()
 
 
-def kv_token_bytes():
-    daemon = Daemon(BUILD, MODEL, *DTYPE, device=DEVICE)
-    size = daemon.stats()["models"][0]["formats"]["kv_token_bytes"]
-    daemon.stop()
-    return size
+def moved(stats):
+    return [stats["counters"][name] for name in COUNTERS]
 
 
 def in_common(one, other):
@@ -80,7 +76,10 @@ def compare(name, plain, found):
 
 
 def main():
-    room = int(ROOM * kv_token_bytes() * sum(len(tokens) + OUT for tokens in PROMPTS))
+    plain, stats, code = served(("--prefix-cache", "no"))
+    check(code == 0 and not any(moved(stats)), f"without a cache: {len(plain)} texts, nothing found")
+    token_bytes = stats["models"][0]["formats"]["kv_token_bytes"]
+    room = int(ROOM * token_bytes * sum(len(tokens) + OUT for tokens in PROMPTS))
     few = ("--kv-max", str(room))
     ways = {  # options; one after the other; turns; which counters must have moved
         "cached": ((), True, 2, (True, False, False)),
@@ -88,11 +87,10 @@ def main():
         "copied": ((*few, "--host-cache", "2GiB"), False, 1, (True, True, True)),
         "anew": ((*few, "--host-cache", "0"), False, 1, (True, False, True)),
     }
-    plain, counters, code = served(("--prefix-cache", "no"))
-    check(code == 0 and not any(counters), f"without a cache: {len(plain)} texts, nothing found")
-    for name, (options, by_one, turns, moved) in ways.items():
-        found, counters, code = served(options, by_one, turns)
-        check(code == 0 and all(count > 0 for count, must in zip(counters, moved) if must),
+    for name, (options, by_one, turns, musts) in ways.items():
+        found, stats, code = served(options, by_one, turns)
+        counters = moved(stats)
+        check(code == 0 and all(count > 0 for count, must in zip(counters, musts) if must),
               f"{name}: " + ", ".join(f"{count} {counter}" for count, counter in zip(counters, COUNTERS)))
         compare(name, plain, found)
         if by_one:
