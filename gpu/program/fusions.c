@@ -201,11 +201,11 @@ static bool matmul_adapt_can(const struct walk *walk, op_run ops)
     return adapted_can(walk, walk_product(walk, ops[0]), walk_adapt(walk, ops[1]));
 }
 
-/* A and B of many adapters are read faster by kernels made for it. */
-static bool adapted_here(const struct walk *walk, const struct matmul_args *product,
+/* A and B of many adapters are read faster by kernels made for it, but for gate's and up's. */
+static bool adapted_here(const struct walk *walk, const struct matmul_args *args,
                          const struct adapt_args *adapts)
 {
-    return walk->launch->spread != ADAPT_SPREAD && adapted_fuses(product, adapts);
+    return (args->gated || walk->launch->spread != ADAPT_SPREAD) && adapted_fuses(args, adapts);
 }
 
 static int adapted(const struct walk *walk, const struct matmul_args *product,

@@ -73,7 +73,7 @@ enum adapt_spread {
     ADAPT_SHARED, /* few: rows of one go together */
     ADAPT_MIXED,  /* more: A and B are what there is to read, and `spreads` is faster, but not than
                      products that add them (adapted.h) */
-    ADAPT_SPREAD, /* so many that it is faster than those, too */
+    ADAPT_SPREAD, /* so many that it is faster than those, too, but for what is activated */
     ADAPT_SPREADS
 };
 

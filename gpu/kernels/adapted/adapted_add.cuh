@@ -159,22 +159,26 @@ __device__ __forceinline__ void part_add(float (&c)[KIND::width / 2], const adap
     }
 }
 
-/* A warp: what one adapter adds to the rows of it that have it. b_at: its rows of B. */
+/* An adapter in a stage: its slot, rank and parts, a bit each; where its rows of B are, and bytes
+ * from one to the next. */
+struct adapted_one {
+    uint32_t number, rank, has, b_at, row_bytes;
+};
+
+/* A warp: what one adapter adds to the rows of it that have it. */
 template <class KIND, bool WHOLE>
-__device__ __forceinline__ void slot_add(float (&c)[KIND::width / 2], const tiles_args &t,
-                                         const adapt_args &a, const adapted_place &at,
-                                         const adapted_rows &rows, uint32_t number, uint32_t column,
-                                         uint32_t b_at)
+__device__ __forceinline__ void
+slot_add(float (&c)[KIND::width / 2], const tiles_args &t, const adapt_args &a,
+         const adapted_place &at, const adapted_rows &rows, const adapted_one &of, uint32_t column)
 {
-    const uint32_t rank = at.table->slots[number].rank, has = at.table->slots[number].has;
-    const uint32_t lane = threadIdx.x % WARP;
-    adapted_run run = {b_at + lane / 4 * rank * 2 + lane % 4 * 8,
-                       rank * 2,
+    const uint32_t lane = threadIdx.x % WARP, rank = of.rank, has = of.has;
+    adapted_run run = {of.b_at + lane / 4 * of.row_bytes + lane % 4 * 8,
+                       of.row_bytes,
                        0,
                        0,
                        KIND::width,
-                       rows.low == number,
-                       rows.high == number};
+                       rows.low == of.number,
+                       rows.high == of.number};
     if (t.up) {
         if (has & 1)
             part_add<KIND, 0, WHOLE>(c, a, at, rows, rank, 0, run);
@@ -200,28 +204,93 @@ __device__ __forceinline__ uint64_t slots_of_rows(const adapted_rows &rows)
     return first | static_cast<uint64_t>(second) << 32;
 }
 
+/* What one adapter's rows are multiplied with. */
+template <class KIND> struct slot_operands {
+    inner_values values;
+    uint2 b[KIND::width / 8];
+    bool low, high; /* rows that have the adapter */
+};
+
+template <class KIND>
+__device__ __forceinline__ void slot_take(slot_operands<KIND> &to, const adapted_place &at,
+                                          const adapted_rows &rows, uint32_t number, uint32_t b_at)
+{
+    const uint32_t rank = at.table->slots[number].rank, lane = threadIdx.x % WARP;
+    const uint32_t k = lane % 4 * 4;
+    const bool has = at.table->slots[number].has >> at.low & 1;
+    inner_load(to.values, rows.low_at + k * 4, rows.high_at + k * 4);
+#pragma unroll
+    for (int i = 0; i < KIND::width / 8; i++)
+        to.b[i] = b_four<true>(b_at + ((i * 8 + lane / 4) * rank + k) * 2,
+                               static_cast<int32_t>(rank - k));
+    to.low = has && rows.low == number;
+    to.high = has && rows.high == number;
+}
+
+/* The slots of `own` in a stage, of one part and ranks up to RANK_STEP: the next one's operands
+ * come while one's are multiplied. */
+template <class KIND>
+__device__ __forceinline__ void
+slots_add_small(float (&c)[KIND::width / 2], const adapted_place &at, const adapted_rows &rows,
+                uint64_t &own, uint32_t first, uint32_t end, uint32_t stage, uint32_t each)
+{
+    slot_operands<KIND> now, next;
+    for (bool there = false, more = true; more; there = true) {
+        const uint32_t number = static_cast<uint32_t>(__ffsll(static_cast<long long>(own))) - 1;
+        more = number < end; /* without any it is more than every number */
+        if (more) {
+            own &= own - 1;
+            slot_take(next, at, rows, number, stage + (number - first) * each);
+        }
+        if (there) {
+            float d[KIND::width / 8][4];
+            inner_multiply_b(d, now.values, now.b);
+#pragma unroll
+            for (int i = 0; i < KIND::width / 2; i++)
+                c[i] += (i / 2 % 2 ? now.high : now.low) ? d[i / 4][i % 4] : 0;
+        }
+        now = next;
+    }
+}
+
+/* A warp: what adapters add. DRY: nothing. What is read then is its own memory for results, and
+ * does not count; but its instructions are here when they are needed: behind the other kernels of a
+ * layer they come out of memory, a line at a time, in the queue behind all weights. */
 template <class KIND>
 __device__ __forceinline__ void slots_add(float (&c)[KIND::width / 2], const tiles_args &t,
-                                          const adapt_args &a, const adapted_place &at,
+                                          const adapt_args &a, adapted_place at,
                                           const adapted_rows &rows, const tiles_ring &ring,
-                                          ring_cursor &cursor, uint32_t column)
+                                          ring_cursor &cursor, uint32_t column, bool dry)
 {
     const uint32_t of_stage = slots_of_stage<KIND>(a), each = KIND::width * a.rank_max * 2;
-    uint64_t own = slots_of_rows(rows);
-    for (uint32_t first = 0; first < at.table->count; first += of_stage) {
+    const uint32_t count = dry ? 1 : at.table->count;
+    const bool small = !t.up && at.end - at.low == 1 && a.rank_max <= RANK_STEP;
+    uint64_t own = dry ? 1 : slots_of_rows(rows);
+    at.rows = dry ? 0 : at.rows;
+    for (uint32_t first = 0; first < count; first += of_stage) {
         const uint32_t stage = ring.stages + cursor.stage * KIND::stage_bytes;
-        ring_wait_full(ring.full, cursor);
+        if (!dry)
+            ring_wait_full(ring.full, cursor);
+        if constexpr (KIND::width <= NARROW)
+            if (small && !at.table->odd)
+                slots_add_small<KIND>(c, at, rows, own, first, first + of_stage, stage, each);
         while (own) {
+            adapted_one of = {0, RANK_STEP, ~0u, rows.low_at, 0};
             const uint32_t number = static_cast<uint32_t>(__ffsll(static_cast<long long>(own))) - 1;
             if (number >= first + of_stage)
                 break;
             own &= own - 1;
-            const uint32_t b_at = stage + (number - first) * each;
-            if (at.table->slots[number].rank % 4 == 0)
-                slot_add<KIND, true>(c, t, a, at, rows, number, column, b_at);
+            if (!dry) {
+                const adapted_slot &slot = at.table->slots[number];
+                of = {number, slot.rank, slot.has, stage + (number - first) * each, slot.rank * 2u};
+            }
+            if (of.rank % 4 == 0)
+                slot_add<KIND, true>(c, t, a, at, rows, of, column);
             else
-                slot_add<KIND, false>(c, t, a, at, rows, number, column, b_at);
+                slot_add<KIND, false>(c, t, a, at, rows, of, column);
         }
+        if (dry)
+            return;
         reads_before_copy();
         __syncwarp();
         tiles_give_back<KIND>(ring, cursor);

@@ -3,9 +3,10 @@
  *
  * Behind the steps of a tile the ring goes on with B: a stage holds, of as many adapters of the
  * step as fit, the rows of B that the tile's columns are. So B is under way while weights are
- * multiplied, and comes once. A warp multiplies with the adapters that its rows have; each of them
- * with all of its rows, but adds to those alone that have it: what an adapter's numbers are, others
- * do not see.
+ * multiplied, and comes once. Where a ring holds so many weights that the memory stays busy while B
+ * is multiplied, B comes before the last quarter of the steps; narrow tiles gain nothing by that.
+ * A warp multiplies with the adapters that its rows have; each of them with all of its rows, but
+ * adds to those alone that have it: what an adapter's numbers are, others do not see.
  *
  * Three warps that would be idle find out, while weights go by, which adapters there are and where,
  * and put A x of the block's parts into shared memory, scaled, as the product wants it: in BF16 as
@@ -18,32 +19,73 @@ namespace HALF
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
+/* Before a tile whose products go on behind B: where sums have nothing to begin with, the compiler
+ * takes it for something that is set in between, and makes each product wait for the one before. */
+template <class KIND> __device__ __forceinline__ void sums_clear(float (&c)[KIND::width / 2])
+{
+#pragma unroll
+    for (int i = 0; i < KIND::width / 2; i++)
+        c[i] = 0;
+    wgmma_hold(c);
+}
+
+/* DRY: nothing is brought or kept (slots_add()). */
+template <class KIND>
+__device__ __forceinline__ void adapted_tile(float (&c)[KIND::width / 2], const tiles_args &t,
+                                             const adapt_args &a, const adapted_place &at,
+                                             adapted_rows &rows, const tiles_ring &ring,
+                                             ring_cursor &cursor, uint32_t column, bool dry)
+{
+    const uint32_t group = threadIdx.x / GROUP_THREADS - 1, before = steps_before<KIND>(t.steps);
+    const uint32_t warp = threadIdx.x / WARP - GROUP_THREADS / WARP;
+    const uint32_t row = warp * WARP_ROWS + threadIdx.x % WARP / 4;
+    if (ADAPTED_EARLY<KIND>) {
+        sums_clear<KIND>(c);
+        tiles_multiply<KIND, true>(c, ring, cursor, group, dry ? 0 : before);
+    } else {
+        tiles_multiply<KIND>(c, ring, cursor, group, before);
+    }
+    if (!dry) {
+        barrier_wait(shared_address(&at.table->summed), 0);
+        rows.low_at = at.inner + row * room_of(a) * 4;
+        rows.high_at = rows.low_at + 8 * room_of(a) * 4;
+        if (row < at.rows) {
+            rows.low = at.table->slot_of[row];
+            rows.high = at.table->slot_of[row + 8];
+        }
+    }
+    slots_add<KIND>(c, t, a, at, rows, ring, cursor, column, dry);
+    if (ADAPTED_EARLY<KIND>)
+        tiles_multiply<KIND, true>(c, ring, cursor, group, dry ? 0 : t.steps - before);
+}
+
 template <class KIND>
 __device__ __forceinline__ void adapted_compute(const tiles_args &t, const adapt_args &a,
                                                 const adapted_place &at, const tiles_ring &ring,
                                                 uint32_t rank)
 {
     const int width = KIND::width;
-    const uint32_t group = threadIdx.x / GROUP_THREADS - 1, g = threadIdx.x % WARP / 4;
     const uint32_t warp = threadIdx.x / WARP - GROUP_THREADS / WARP, first = warp * WARP_ROWS;
-    adapted_rows rows = {at.inner + (first + g) * room_of(a) * 4,
-                         at.inner + (first + g + 8) * room_of(a) * 4, NO_SLOT, NO_SLOT};
+    const uint32_t out = ring.out + warp * OUT_BYTES;
+    adapted_rows rows = {out, out, NO_SLOT, NO_SLOT};
     ring_cursor cursor = {0, 0};
-    tiles_tile tile;
-    float c[width / 2];
-    grid_wait();
-    for (uint32_t turn = 0; tiles_find<KIND>(t, t.up ? width / 2 : width, turn, rank, tile);
-         turn++) {
-        tiles_multiply<KIND>(c, ring, cursor, group, t.steps);
-        barrier_wait(shared_address(&at.table->summed), 0);
-        if (first < at.rows) {
-            rows.low = at.table->slot_of[first + g];
-            rows.high = at.table->slot_of[first + g + 8];
-        }
-        slots_add<KIND>(c, t, a, at, rows, ring, cursor, tile.column);
-        tiles_store<width>(c, t,
-                           {ring.out + warp * OUT_BYTES, tile.row + first,
-                            min(tile.row + t.block_rows, t.rows), tile.column, t.columns});
+    tiles_tile tile = {0, 0};
+    uint32_t turn = 0;
+    bool dry = width >= WIDE;
+    if (!dry)
+        grid_wait();
+    for (;;) {
+        float c[width / 2];
+        if (!dry && !tiles_find<KIND>(t, t.up ? width / 2 : width, turn++, rank, tile))
+            break;
+        adapted_tile<KIND>(c, t, a, at, rows, ring, cursor, tile.column, dry);
+        if (!dry)
+            tiles_store<width>(c, t,
+                               {out, tile.row + first, min(tile.row + t.block_rows, t.rows),
+                                tile.column, t.columns});
+        else
+            grid_wait();
+        dry = false;
     }
 }
 
@@ -72,7 +114,7 @@ __global__ void __launch_bounds__(KIND::threads, 1)
     if (threadIdx.x < GROUP_THREADS) {
         registers_less<56>();
         if (threadIdx.x >= WARP)
-            adapted_prepare(a, at);
+            adapted_prepare(a, at, slots_of_stage<KIND>(a));
         else
             adapted_load<KIND>(t, a, at, ring, rank);
     } else {

@@ -17,10 +17,26 @@ namespace HALF
 #define INNER_BYTES_ONE (32u << 10) /* of A x, where one warpgroup multiplies, and where two do */
 #define INNER_BYTES_TWO (29u << 10)
 #define COLUMNS_MIN 40 /* of an SM, where two do */
+/* Where a ring has so many bytes of the weights, B comes before the last quarter of a tile's steps:
+ * as much as keeps the memory busy while B is multiplied. */
+#define EARLY_BYTES (64u << 10)
+#define EARLY_SHARE 4
+#define WIDE 128  /* columns, from which on the instructions for B are fetched ahead */
+#define NARROW 64 /* up to which an adapter's operands come while another's are multiplied */
 
 template <int GROUPS, int WIDTH, int ACROSS>
 using adapted_kind = tiles_kind<GROUPS, WIDTH, 1, ACROSS,
                                 (GROUPS == 1 ? INNER_BYTES_ONE : INNER_BYTES_TWO) + TABLE_BYTES>;
+
+template <class KIND>
+constexpr bool ADAPTED_EARLY = KIND::stages * 2 * KIND::half_bytes >= EARLY_BYTES;
+
+/* Steps of a tile that come before B: of nothing else, so that a row's bits do not depend on which
+ * adapters others have. One at least. */
+template <class KIND> __device__ __forceinline__ uint32_t steps_before(uint32_t steps)
+{
+    return ADAPTED_EARLY<KIND> ? steps - steps / EARLY_SHARE : steps;
+}
 
 /* An adapter of the step. */
 struct adapted_slot {
@@ -34,7 +50,10 @@ struct adapted_slot {
 struct adapted_table {
     uint64_t known, summed; /* barriers: the table is there; A x is */
     uint32_t count;
+    bool odd;                          /* some rank is no multiple of four */
     uint8_t slot_of[ADAPTED_ROWS_MAX]; /* NO_SLOT: the row has no adapter */
+    uint8_t begins[GPU_ADAPTERS_MAX];  /* of those in the order of the list: see slots_order() */
+    uint8_t places[GPU_ADAPTERS_MAX];  /* their slots */
     struct adapted_slot slots[GPU_ADAPTERS_MAX];
 };
 static_assert(sizeof(struct adapted_table) <= TABLE_BYTES, "it has room");
@@ -109,10 +128,47 @@ __device__ __forceinline__ void slot_fill(const adapt_args &a, adapted_slot &slo
     slot.has = static_cast<uint8_t>(has);
 }
 
-/* A warp: adapters of the step's tiles, which lie side by side, and their rows. */
-__device__ __forceinline__ void slots_find(const adapt_args &a, adapted_table &table)
+/* A warp: which slot each adapter of the list gets. A stage of B is given back when all warps have
+ * read it: where B takes several, adapters are in the order of how far into its rows a warp first
+ * has them, so that each stage has something for each warp. Returns how many there are. */
+__device__ __forceinline__ uint32_t slots_order(const adapt_args &a, adapted_table &table,
+                                                uint32_t of_stage)
 {
-    uint32_t tiles = adapt_tiles(a, false), count = 0, lane = threadIdx.x % WARP;
+    const uint32_t tiles = adapt_tiles(a, false), lane = threadIdx.x % WARP;
+    uint32_t count = 0;
+    for (uint32_t base = 0; base < tiles; base += WARP) {
+        const uint32_t number = base + lane;
+        const bool there = number < tiles;
+        const struct adapt_tile tile = adapt_tile_get(a, there ? number : 0);
+        const bool first =
+            there && (!number || adapt_tile_get(a, number - 1).adapter != tile.adapter);
+        const uint32_t firsts = __ballot_sync(FULL_MASK, first);
+        if (first)
+            table.begins[count + __popc(firsts & ((1u << lane) - 1))] =
+                static_cast<uint8_t>(a.list[1 + tile.first] % WARP_ROWS);
+        count += __popc(firsts);
+    }
+    __syncwarp();
+    for (uint32_t own = lane; own < count; own += WARP) {
+        uint32_t before = count > of_stage ? 0 : own;
+        for (uint32_t i = 0; count > of_stage && i < count; i++) {
+            const uint32_t begin = table.begins[i], mine = table.begins[own];
+            before += begin < mine || (begin == mine && i < own);
+        }
+        table.places[own] = static_cast<uint8_t>(before);
+    }
+    __syncwarp();
+    return count;
+}
+
+/* A warp: adapters of the step's tiles, which lie side by side, and their rows. */
+__device__ __forceinline__ void slots_find(const adapt_args &a, adapted_table &table,
+                                           uint32_t of_stage)
+{
+    const uint32_t tiles = adapt_tiles(a, false), lane = threadIdx.x % WARP;
+    const uint32_t all = slots_order(a, table, of_stage);
+    uint32_t count = 0;
+    bool odd = false;
     for (uint32_t base = 0; base < tiles; base += WARP) {
         uint32_t number = base + lane, rows[ADAPT_TILE];
         struct adapt_tile tile = {0, 0, 0}, before = {0, 0, 0};
@@ -125,17 +181,22 @@ __device__ __forceinline__ void slots_find(const adapt_args &a, adapted_table &t
             rows[i] = i < tile.count ? a.list[1 + tile.first + i] : 0;
         bool first = tile.adapter != before.adapter;
         uint32_t firsts = __ballot_sync(FULL_MASK, first);
-        uint32_t slot = count + __popc(firsts & (0xffffffffu >> (WARP - 1 - lane))) - 1;
+        uint32_t nth = count + __popc(firsts & (0xffffffffu >> (WARP - 1 - lane))) - 1;
+        uint32_t slot = number < tiles ? table.places[nth] : 0;
         if (first)
             slot_fill(a, table.slots[slot], tile.adapter);
+        odd |= first && table.slots[slot].rank % 4;
 #pragma unroll
         for (uint32_t i = 0; i < ADAPT_TILE; i++)
             if (i < tile.count)
                 table.slot_of[rows[i]] = static_cast<uint8_t>(slot);
         count += __popc(firsts);
     }
-    if (lane == 0)
-        table.count = count;
+    odd = __any_sync(FULL_MASK, odd);
+    if (lane == 0) {
+        table.count = all;
+        table.odd = odd;
+    }
 }
 
 /* A x of four values of a rank, as it is multiplied. */
@@ -188,7 +249,8 @@ __device__ __forceinline__ void inner_take(const adapt_args &a, const adapted_pl
     }
 }
 
-__device__ __forceinline__ void adapted_prepare(const adapt_args &a, const adapted_place &at)
+__device__ __forceinline__ void adapted_prepare(const adapt_args &a, const adapted_place &at,
+                                                uint32_t of_stage)
 {
     if (a.lists) /* else it is older than the kernels before, as places are */
         grid_wait();
@@ -196,7 +258,7 @@ __device__ __forceinline__ void adapted_prepare(const adapt_args &a, const adapt
         at.table->slot_of[row] = NO_SLOT;
     helpers_meet();
     if (threadIdx.x / WARP == 1)
-        slots_find(a, *at.table);
+        slots_find(a, *at.table, of_stage);
     helpers_meet();
     barrier_arrive(shared_address(&at.table->known));
     grid_wait();
@@ -254,6 +316,20 @@ __device__ __forceinline__ void slots_bring(const tiles_args &t, const adapt_arg
     }
 }
 
+/* A warp: what one lane of it brings, after which all know where the ring is. */
+template <class KIND>
+__device__ __forceinline__ void adapted_steps(const tiles_filler<KIND> &filler, ring_cursor &cursor,
+                                              bool one, uint32_t first, uint32_t end,
+                                              uint32_t under_way)
+{
+    ring_cursor own = cursor;
+    if (one)
+        filler.steps(own, first, end, under_way);
+    __syncwarp();
+    const uint32_t stage = cursor.stage + end - first;
+    cursor = {stage % KIND::stages, cursor.phase ^ (stage / KIND::stages & 1)};
+}
+
 /* A warp, of which one lane brings all but B. */
 template <class KIND>
 __device__ __forceinline__ void adapted_load(const tiles_args &t, const adapt_args &a,
@@ -262,7 +338,7 @@ __device__ __forceinline__ void adapted_load(const tiles_args &t, const adapt_ar
 {
     tiles_filler<KIND> filler = {t, ring, rank, {0, 0}};
     const bool one = warp_elect();
-    const uint32_t steps = t.steps, ahead = min(steps, KIND::stages);
+    const uint32_t before = steps_before<KIND>(t.steps), ahead = min(before, KIND::stages);
     ring_cursor cursor = {0, 0};
     if (!filler.find(0))
         return;
@@ -273,15 +349,10 @@ __device__ __forceinline__ void adapted_load(const tiles_args &t, const adapt_ar
     for (uint32_t i = 0; one && i < ahead; i++)
         filler.rows(i, i);
     for (uint32_t turn = 0; filler.find(turn); turn++) {
-        ring_cursor own = cursor;
-        if (one)
-            filler.steps(own, turn ? 0 : ahead);
-        __syncwarp();
-        const uint32_t end = cursor.stage + steps;
-        cursor = {end % KIND::stages, cursor.phase ^ (end / KIND::stages & 1)};
-        if (turn == 0)
-            barrier_wait(shared_address(&at.table->known), 0);
+        adapted_steps<KIND>(filler, cursor, one, 0, before, turn ? 0 : ahead);
+        barrier_wait(shared_address(&at.table->known), 0);
         slots_bring<KIND>(t, a, at, ring, cursor, filler.tile.column);
+        adapted_steps<KIND>(filler, cursor, one, before, t.steps, 0);
     }
 }
 

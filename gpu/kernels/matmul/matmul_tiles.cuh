@@ -234,11 +234,11 @@ template <class KIND> struct tiles_filler {
             tiles_box(to, &a.x, step * STEP_K, tile.row, barrier);
     }
 
-    /* The steps of a tile, but the first ones that are under way. */
-    __device__ __forceinline__ void steps(ring_cursor &at, uint32_t under_way) const
+    /* Steps of a tile, but the first ones that are under way. */
+    __device__ __forceinline__ void steps(ring_cursor &at, uint32_t first, uint32_t end,
+                                          uint32_t under_way) const
     {
-        const uint32_t count = a.steps;
-        for (uint32_t step = 0; step < count; step++) {
+        for (uint32_t step = first; step < end; step++) {
             if (step >= under_way) {
                 ring_wait_empty(ring.empty, at);
                 weights(at.stage, step);
@@ -266,7 +266,7 @@ __device__ __forceinline__ void tiles_load(const tiles_args &a, const tiles_ring
         filler.rows(i, i);
     ring_cursor at = {0, 0};
     for (uint32_t turn = 0; filler.find(turn); turn++)
-        filler.steps(at, turn ? 0 : ahead);
+        filler.steps(at, 0, a.steps, turn ? 0 : ahead);
 }
 
 /* A warp has read a stage: said to every block that writes there. */
@@ -280,9 +280,9 @@ __device__ __forceinline__ void tiles_give_back(const tiles_ring &ring, const ri
         ring_give_back(ring.empty, at);
 }
 
-/* A warpgroup: c = its rows of the tile. A stage is given back one step later, when nothing reads
- * it any more. */
-template <class KIND>
+/* A warpgroup: c = its rows of the tile; FURTHER: what further steps, or none, add
+ * to them. A stage is given back one step later, when nothing reads it any more. */
+template <class KIND, bool FURTHER = false>
 __device__ __forceinline__ void tiles_multiply(float (&c)[KIND::width / 2], const tiles_ring &ring,
                                                ring_cursor &at, uint32_t group, uint32_t steps)
 {
@@ -295,7 +295,7 @@ __device__ __forceinline__ void tiles_multiply(float (&c)[KIND::width / 2], cons
 #pragma unroll
         for (int k = 0; k < STEP_K / 16; k++)
             wgmma_multiply(c, wgmma_operand(x + k * 32, 16), wgmma_operand(w + k * 32, 16),
-                           step > 0 || k > 0);
+                           FURTHER || step > 0 || k > 0);
         wgmma_commit();
         wgmma_wait<1>();
         if (step > 0)
@@ -305,7 +305,8 @@ __device__ __forceinline__ void tiles_multiply(float (&c)[KIND::width / 2], cons
     }
     wgmma_wait<0>();
     wgmma_hold(c);
-    tiles_give_back<KIND>(ring, before);
+    if (!FURTHER || steps > 0)
+        tiles_give_back<KIND>(ring, before);
 }
 
 /* ---- results ---- */

@@ -505,7 +505,10 @@ START_TEST(a_product_goes_through_as_many_adapters_as_there_may_be)
         {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 512, 2, {72, 144}, {64, 58, 64}, 64, 64, true, false},
         {DTYPE_F16, DTYPE_F32, DTYPE_F16, 4096, 1, {264}, {16, 8, 1}, 64, 64, true, false},
         {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 512, 2, {256, 512}, {16, 16, 15}, 128, 128, true, true},
+        {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 264, 2, {14336, 28672}, {16, 8, 16}, 64, 64, true, true},
+        {DTYPE_F16, DTYPE_F16, DTYPE_F16, 136, 2, {3072, 6144}, {16, 12, 16}, 40, 40, true, true},
     };
+#define OF_MANY 5
     static struct adapt_scene scene;
     const struct adapt_case *c = &of_many[_i];
     struct matmul_args product = product_make(c, &scene);
@@ -517,6 +520,41 @@ START_TEST(a_product_goes_through_as_many_adapters_as_there_may_be)
         else
             product_check(c, &scene);
     }
+    rig_end();
+}
+END_TEST
+
+/* Up to ADAPTED_ROWS_ANY a row's bits do not depend on how many there are: tiles of a width have
+ * one order of sums. */
+START_TEST(products_of_a_step_give_equal_bits)
+{
+    static const struct adapt_case shapes[] = {
+        {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 1024, 2, {14336, 28672}, {16, 16, 8}, 64, 64, true, true},
+        {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 512, 3, {4096, 5120, 6144}, {16, 8, 16}, 64, 64, true, false},
+        {DTYPE_F16, DTYPE_F32, DTYPE_F16, 832, 1, {4096}, {16, 12, 16}, 64, 64, true, false},
+    };
+    static struct adapt_scene scene;
+    const struct adapt_case *c = &shapes[_i];
+    struct matmul_args product = product_make(c, &scene);
+    size_t row_bytes = (size_t)product.y_stride * dtype_bytes(c->y), bytes = c->max * row_bytes;
+    char *before = malloc(bytes), *all = malloc(bytes), *some = malloc(bytes);
+    rig_read(before, product.y, bytes);
+    if (rig_gates_many)
+        OK(op_adapted(&product, &scene.args, rig_stream));
+    rig_read(all, product.y, bytes);
+    for (uint32_t rows = 17; rig_gates_many && rows < c->max; rows += 23) {
+        struct adapt_args args = scene.args;
+        args.rows.count = rig_new(&rows, sizeof rows);
+        args.rows.max = rows;
+        product.rows = args.rows;
+        product.y = rig_new(before, bytes);
+        OK(op_adapted(&product, &args, rig_stream));
+        rig_read(some, product.y, bytes);
+        ck_assert(!memcmp(some, all, rows * row_bytes));
+    }
+    free(before);
+    free(all);
+    free(some);
     rig_end();
 }
 END_TEST
@@ -583,7 +621,8 @@ Suite *adapt_suite(void)
     tcase_add_loop_test(tcase, blocks_take_more_than_they_know_at_a_time, 0, LARGER);
     tcase_add_loop_test(tcase, a_product_gives_what_adapters_add_as_well, 0, PRODUCTS);
     tcase_add_loop_test(tcase, rows_in_a_product_do_not_see_each_other, 0, PRODUCTS);
-    tcase_add_loop_test(tcase, a_product_goes_through_as_many_adapters_as_there_may_be, 0, 3);
+    tcase_add_loop_test(tcase, a_product_goes_through_as_many_adapters_as_there_may_be, 0, OF_MANY);
+    tcase_add_loop_test(tcase, products_of_a_step_give_equal_bits, 0, 3);
     tcase_add_test(tcase, products_that_cannot_say_so);
     tcase_add_test(tcase, many_adapters_are_a_way_of_their_own);
     tcase_add_test(tcase, what_does_not_fit_is_refused);
