@@ -62,8 +62,8 @@ __device__ __forceinline__ void eight_next(const eight_loader<HD> &l, eight_feed
         return;
     feed.tile = item.tile;
     feed.tile_end = item.tile_end;
-    feed.pieces =
-        wgmma_look_up(l.a, l.group, item, l.block_shift, feed.tile, PIECE, HD + sizeof(float));
+    feed.pieces = wgmma_look_up(l.a, l.group, item, l.block_shift, feed.tile, PIECE, l.a.kv.k,
+                                HD + sizeof(float));
 }
 
 /* The next quarter of a tile into a stage that the warp has read; then where the next one is. One
@@ -96,8 +96,8 @@ __device__ __forceinline__ void eight_ask(const eight_loader<HD> &l, eight_feed 
     if (feed.values)
         return;
     if (++feed.tile < feed.tile_end) {
-        feed.pieces =
-            wgmma_look_up(l.a, l.group, item, l.block_shift, feed.tile, PIECE, HD + sizeof(float));
+        feed.pieces = wgmma_look_up(l.a, l.group, item, l.block_shift, feed.tile, PIECE, l.a.kv.k,
+                                    HD + sizeof(float));
     } else {
         feed.item++;
         eight_next<HD, PACKED>(l, feed);
@@ -153,9 +153,9 @@ template <int HD> __device__ __forceinline__ void eight_widen_rows(uint32_t kept
 
 /* The warp's quarter of a tile of keys or values into `tile_at`, once `ring` has it back. */
 template <int HD>
-__device__ __forceinline__ void eight_bring(const eight_loader<HD> &l, wgmma_loader &loader,
-                                            ring_barriers<STAGES> &ring, const wgmma_work &item,
-                                            uint32_t tile, uint32_t tile_at, const ring_cursor &at)
+__device__ __forceinline__ void
+eight_bring(const eight_loader<HD> &l, wgmma_loader &loader, ring_barriers<EIGHT_STAGES> &ring,
+            const wgmma_work &item, uint32_t tile, uint32_t tile_at, const ring_cursor &at)
 {
     char *kept = l.shared.kept.ring[l.warp][at.stage];
     uint32_t first = tile * KEYS + l.warp * EIGHT_ROWS;
@@ -207,7 +207,7 @@ __device__ static void wgmma_load_eight(const struct attention_args &a,
             eight_bring(l, loader, shared.v_ring, item, tile, shared_address(&shared.v[stage]), at);
             eight_ask<HD, PACKED>(l, feed, at.stage);
             ring_next(at, stages);
-            ring_next(loader.at, STAGES);
+            ring_next(loader.at, EIGHT_STAGES);
         }
     }
     bool leader = threadIdx.x % GROUP_THREADS == 0;

@@ -41,8 +41,9 @@ void attention_begin(struct attention *a)
 {
     uint32_t pairs = a->head_dim / 2;
     a->stride = (a->heads + 2 * a->kv_heads) * a->head_dim + 8;
-    /* The tuned kernels of long rows write pairs, and leave rows at odd places to the slow one. */
-    a->out_stride = a->heads * a->head_dim + (a->in_parts ? 3 : 2);
+    /* The tuned kernels of long rows write pairs, the fastest 16 bytes at a time: they leave rows
+     * at other places to others, rows at odd ones to the slow one. */
+    a->out_stride = a->heads * a->head_dim + (a->in_parts ? 3 : a->pairs ? 2 : 8);
     for (uint32_t i = 0; i < pairs; i++)
         a->frequency[i] = powf(10000.0f, -(float)i / (float)pairs);
     for (uint32_t i = 0; i < a->head_dim; i++) {

@@ -37,6 +37,7 @@ struct attention {
     uint32_t infinite; /* position whose element infinite_element is infinite; 0: none has one */
     uint32_t infinite_element; /* of the fused row */
     bool little;               /* scratch for an eighth of the splits' results */
+    bool pairs;                /* rows of results stand at even places, not at multiples of eight */
     uint32_t same_slot;        /* slot same_slot - 1 has the inputs of slot 77; 0: none has */
     /* Made by attention_begin. */
     float frequency[ATTENTION_PAIRS_MAX];

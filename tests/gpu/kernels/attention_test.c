@@ -157,6 +157,7 @@ START_TEST(attention_is_that_of_plain_doubles)
                           .norm_offset = _i % 2 ? 1 : 0,
                           .factor = c->factor,
                           .in_parts = _i / CASES == 1,
+                          .pairs = _i / CASES == 0 && _i % 3 == 0,
                           .softcap = c->softcap,
                           .sinks = c->sinks,
                           .kv_format = c->kv_format,
@@ -242,19 +243,40 @@ static const struct attention_case long_cases[] = {
     {14, 2, 64, 32, 1100, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false, false},
     {8, 2, 128, 16, 1300, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false, true},
     {3, 3, 80, 32, 0, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false, false},
+    {8, 2, 128, 32, 0, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false, false},
+    {8, 2, 64, 32, 0, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false, false},
+    {8, 2, 128, 32, 0, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false, false},
+    {8, 2, 64, 32, 0, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 0, false, false},
+    {64, 32, 128, 32, 0, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false, false},
+    {64, 32, 64, 32, 0, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false, false},
 };
 #define LONG_CASES (int)(sizeof long_cases / sizeof *long_cases)
 
-/* Positions before each row's chunk: a chunk behind none, and a single token, are among them; the
- * second step has one row alone. Every other time with room for few of what a query's keys give. */
+/* Rows of the cases up to one: positions before each row's chunk, and the chunk. A chunk behind
+ * none, and a single token, are among them. Then of each row that is behind none the last queries
+ * are so few that some of those who attend have none: beside one behind many; and of more heads
+ * than a GPU has processors. */
+static const struct {
+    int cases;
+    uint32_t before[LONG_ROWS], chunk[LONG_ROWS];
+} long_rows[] = {
+    {8, {2100, 1055, 0, 1700, 1300, 40}, {65, 9, 140, 1, 200, 12}},
+    {12, {4000, 0, 0, 0}, {65, 300, 500, 40}},
+    {LONG_CASES, {0, 0}, {257, 200}},
+};
+
+/* The second step has one row alone. Every other time with room for few of what a query's keys
+ * give. */
 START_TEST(short_chunks_are_that_behind_long_contexts)
 {
-    static const uint32_t before[LONG_ROWS] = {2100, 1055, 0, 1700, 1300, 40};
-    static const uint32_t chunk[LONG_ROWS] = {65, 9, 140, 1, 200, 12};
     const struct attention_case *c = &long_cases[_i % LONG_CASES];
+    uint32_t kind = 0;
+    while (_i % LONG_CASES >= long_rows[kind].cases)
+        kind++;
+    const uint32_t *before = long_rows[kind].before, *chunk = long_rows[kind].chunk;
     rig_begin();
     struct scene scene = {.slots = LONG_ROWS,
-                          .length_max = 2300,
+                          .length_max = before[0] + 550,
                           .block_tokens = c->block_tokens,
                           .window = c->window,
                           .layers = 1,
@@ -287,7 +309,9 @@ START_TEST(short_chunks_are_that_behind_long_contexts)
     for (uint32_t step = 0; step < 2; step++) {
         scene.counts = (struct batch_counts){0};
         for (uint32_t slot = 0; slot < (step ? 1 : LONG_ROWS); slot++)
-            scene_row(&scene, slot, before[slot] + step * chunk[slot], step ? 30 : chunk[slot], 0);
+            if (chunk[slot])
+                scene_row(&scene, slot, before[slot] + step * chunk[slot], step ? 30 : chunk[slot],
+                          0);
         scene_step(&scene);
         attention_run(&a, &scene, out);
         (void)check_rows(&a, &scene, out, c->window, c->tolerance);
