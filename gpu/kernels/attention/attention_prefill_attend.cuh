@@ -282,17 +282,15 @@ __device__ __forceinline__ void wgmma_give_back(uint64_t *empty, const ring_curs
 /* Whose turn it is: groups ask for products one after the other. They take turns from the first to
  * the last; the last gives the first its turn before it has had one, and the first waits for the
  * last at the end. */
-template <int HD> __device__ __forceinline__ void wgmma_turn()
+__device__ __forceinline__ void wgmma_turn()
 {
-    if (TURNS<HD>)
-        named_sync(BARRIER_TURN + wgmma_group(), 2 * GROUP_THREADS);
+    named_sync(BARRIER_TURN + wgmma_group(), 2 * GROUP_THREADS);
 }
 
 template <int HD> __device__ __forceinline__ void wgmma_turn_over()
 {
     uint32_t next = wgmma_group() + 1 < CONSUMERS<HD> ? wgmma_group() + 1 : 0;
-    if (TURNS<HD>)
-        named_arrive(BARRIER_TURN + next, 2 * GROUP_THREADS);
+    named_arrive(BARRIER_TURN + next, 2 * GROUP_THREADS);
 }
 
 /* What is done with keys and values that are there: they are given back. */
@@ -337,7 +335,7 @@ __device__ __forceinline__ void wgmma_next(wgmma_state<HD> &s, wgmma_shared<HD, 
                                            const wgmma_seen<PACKED> &seen, uint32_t tile)
 {
     ring_wait_full(shared_address(shared.k_ring.full), c.k_ring.at());
-    wgmma_turn<HD>();
+    wgmma_turn();
     wgmma_hold(s.out);
     wgmma_begin();
     wgmma_scores<HD, PART>(s, shared, c);
@@ -367,7 +365,7 @@ __device__ __forceinline__ void wgmma_last(wgmma_state<HD> &s, wgmma_shared<HD, 
 {
     ring_wait_full(shared_address(shared.v_ring.full), c.v_ring.at());
     if (turn)
-        wgmma_turn<HD>();
+        wgmma_turn();
     wgmma_hold(s.out);
     wgmma_begin();
     wgmma_values(s, shared, c);
@@ -427,7 +425,7 @@ __device__ __forceinline__ void wgmma_attend(wgmma_state<HD> &s, wgmma_shared<HD
         wgmma_last<HD, EIGHT, BLOCKS>(s, shared, c, more);
     for (bool turn = any; tile < work.tile_end; tile++, turn = false) {
         if (!turn) {
-            wgmma_turn<HD>();
+            wgmma_turn();
             wgmma_turn_over<HD>();
             wgmma_v_unseen<HD, EIGHT, BLOCKS>(shared, c);
         }
@@ -472,7 +470,7 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
             ring_give_back(shared_address(shared.q_ring.empty), ring.at());
     }
     if (wgmma_group() == 0)
-        wgmma_turn<HD>();
+        wgmma_turn();
 }
 
 #endif

@@ -30,9 +30,6 @@ template <bool EIGHT> constexpr uint32_t Q_THREADS = EIGHT ? GROUP_THREADS : WAR
 template <int HD, bool EIGHT> constexpr uint32_t K_STAGES = EIGHT ? EIGHT_STAGES : HD == 64 ? 4 : 3;
 template <int HD, bool EIGHT> constexpr uint32_t V_STAGES = EIGHT ? EIGHT_STAGES : HD == 64 ? 4 : 2;
 
-/* Whether groups ask for products in turns. */
-template <int HD> constexpr bool TURNS = true;
-
 /* Of keys and values in e4m3: what is brought as it is kept, of each warp that brings
  * (attention_prefill_eight.cuh). */
 template <int HD, bool EIGHT> struct wgmma_kept {

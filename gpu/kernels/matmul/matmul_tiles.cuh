@@ -280,8 +280,8 @@ __device__ __forceinline__ void tiles_give_back(const tiles_ring &ring, const ri
         ring_give_back(ring.empty, at);
 }
 
-/* A warpgroup: c = its rows of the tile; FURTHER: what further steps, or none, add
- * to them. A stage is given back one step later, when nothing reads it any more. */
+/* A warpgroup: c = its rows of the tile; FURTHER: what further steps, or none, add to
+ * them. A stage is given back one step later, when nothing reads it any more. */
 template <class KIND, bool FURTHER = false>
 __device__ __forceinline__ void tiles_multiply(float (&c)[KIND::width / 2], const tiles_ring &ring,
                                                ring_cursor &at, uint32_t group, uint32_t steps)
