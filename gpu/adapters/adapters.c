@@ -262,6 +262,13 @@ static int list_make(struct adapter *adapter, const struct op_list *base, uint32
     return rc || !adapter->checkpoint ? rc : match(adapter, error);
 }
 
+static int list_read(struct adapter *adapter, const struct adapters *adapters,
+                     const struct op_list *base, struct error *error)
+{
+    int rc = list_make(adapter, base, adapters->site_count, error);
+    return rc ? rc : adapter_numbers_check(adapter, adapters->most, error);
+}
+
 /* ---- all of them ---- */
 
 /* Says of which adapter it is. */
@@ -291,7 +298,7 @@ static int lists_make(const struct gpu_adapter *of, struct op_list *list,
     if (!rc && adapters->places > adapters->count)
         rc = list_make(&adapters->widest, list, adapters->site_count, error);
     for (uint32_t i = 0; !rc && i < adapters->count; i++)
-        rc = named(&of[i], list_make(&adapters->at[i], list, adapters->site_count, error), error);
+        rc = named(&of[i], list_read(&adapters->at[i], adapters, list, error), error);
     return rc;
 }
 
@@ -320,7 +327,8 @@ int adapters_open(const struct gpu_adapter *of, uint32_t count, struct adapter_r
     bool more = room.places > count;
     struct adapters made = {.at = calloc(count + 1, sizeof *made.at),
                             .rank_max = more ? room.rank_max : 0,
-                            .places = more ? room.places : count};
+                            .places = more ? room.places : count,
+                            .most = room.most};
     if (!made.at)
         return error_set(error, ERR_NO_MEMORY, "no memory for %u adapters", count);
     for (uint32_t i = 0; !rc && i < count; i++) {
@@ -348,7 +356,7 @@ int adapter_open(const struct gpu_adapter *of, const struct adapters *adapters,
                          "adapter %.64s: r: %u: at most %u (adapter-rank-max)", of->name,
                          made.config.rank, adapters->rank_max);
     if (!rc)
-        rc = named(of, list_make(&made, list, adapters->site_count, error), error);
+        rc = named(of, list_read(&made, adapters, list, error), error);
     if (rc)
         adapter_drop(&made);
     else

@@ -41,6 +41,7 @@ struct adapter {
 struct adapters {
     uint32_t count, site_count, rank_max;
     uint32_t places;       /* numbers that plans may name */
+    float most;            /* what the dtype holds that B is kept in */
     struct adapter widest; /* what a place holds, where there are more than `count`: all of every site */
     struct adapter *at;    /* [count]; number n of a plan is at[n - 1] */
 };
@@ -48,7 +49,12 @@ struct adapters {
 /* Places beyond those that are named. 0 of them: no more than these. */
 struct adapter_room {
     uint32_t places, rank_max;
+    float most; /* finite number of the device's dtype */
 };
+
+/* ERR_BAD_MODEL where an element of some B is none, or greater than `most`: kernels multiply B of an
+ * adapter with 0 of rows that have another one, and no adapter may change those. Reads all B. */
+int adapter_numbers_check(const struct adapter *adapter, float most, struct error *error);
 
 /* Reads all, and puts an ADAPT behind each product of `list` that one of them changes. ERR_BAD_MODEL,
  * ERR_BAD_CONFIG, ERR_NO_MEMORY; names the adapter. Nothing is kept then but what is in `list`.

@@ -1,6 +1,7 @@
 #include "gpu/engine/engine_config.h"
 
 #include <assert.h>
+#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -333,10 +334,16 @@ static int invariant_choose(struct engine_config *facts, bool asked, struct erro
     return 0;
 }
 
+static float most_of(enum dtype dtype)
+{
+    return dtype == DTYPE_F16 ? 65504 : dtype == DTYPE_BF16 ? 0x1.fep127f : FLT_MAX;
+}
+
 static int adapters_read(struct engine_config *facts, const struct gpu_options *options,
                          struct error *error)
 {
-    const struct adapter_room room = {options->adapters_max, options->adapter_rank_max};
+    const struct adapter_room room = {options->adapters_max, options->adapter_rank_max,
+                                      most_of(facts->dtype)};
     const char *name = options->adapter_count ? options->adapters[0].name : "(adapters-max)";
     bool any = options->adapter_count || options->adapters_max;
     if (any && !computes(facts))
@@ -360,11 +367,11 @@ static int model_read(struct engine_config *facts, const struct gpu_options *opt
     if (!status)
         status = quantize(&facts->source, options, error);
     if (!status)
+        status = device_dtype(options->dtype, own_dtype(&facts->source), &facts->dtype, error);
+    if (!status)
         status = adapters_read(facts, options, error);
     if (!status && computes(facts)) /* else each stage is all of the model */
         status = stages_split(&facts->source.list, facts->pp, facts->first, error);
-    if (!status)
-        status = device_dtype(options->dtype, own_dtype(&facts->source), &facts->dtype, error);
     if (!status)
         status = kv_choose(facts, options->kv_dtype, error);
     return status ? status : invariant_choose(facts, options->invariant, error);

@@ -89,6 +89,37 @@ START_TEST(tensors_that_do_not_fit_are_refused_by_name)
 }
 END_TEST
 
+/* Of B, in the files' dtype. */
+static const struct {
+    const char *place;
+    uint32_t bits, size;
+    bool refused;
+} numbers[] = {
+    {PLACE LLAMA ".all", 0x7f800000, 4, true}, /* infinite */
+    {PLACE LLAMA ".all", 0xffc00000, 4, true}, /* none */
+    {PLACE LLAMA ".all", 0xff7fffff, 4, false},
+    {PLACE LLAMA ".wide", 0x7c00, 2, true},
+    {PLACE LLAMA ".wide", 0xfbff, 2, false},
+};
+#define NUMBERS (int)(sizeof numbers / sizeof *numbers)
+#define DOWN1 "base_model.model.model.layers.1.mlp.down_proj."
+
+START_TEST(a_b_that_is_not_finite_is_refused)
+{
+    char directory[SCRATCH_PATH_MAX];
+    const struct gpu_adapter adapter = {.name = "sent", .directory = directory};
+    scratch_make(directory);
+    scratch_copy(numbers[_i].place, directory);
+    scratch_overwrite(directory, WEIGHTS, DOWN1 "lora_B.weight", &numbers[_i].bits,
+                      numbers[_i].size);
+    if (numbers[_i].refused)
+        refusal_check(directory, MODELS LLAMA, DOWN1 "lora_B.weight: an element is ");
+    else
+        ck_assert_msg(!check(MODELS LLAMA, &adapter, 1), "%s", error.text);
+    scratch_remove(directory);
+}
+END_TEST
+
 START_TEST(adapters_of_other_models_are_refused)
 {
     refusal_check(PLACE "starcoder2-plain-f16.all", MODELS LLAMA, "tensor base_model.model.model.layers.0");
@@ -239,6 +270,7 @@ Suite *adapter_files_suite(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, what_is_not_computed_is_refused_by_name, 0, REFUSED);
     tcase_add_loop_test(tcase, tensors_that_do_not_fit_are_refused_by_name, 0, 2);
+    tcase_add_loop_test(tcase, a_b_that_is_not_finite_is_refused, 0, NUMBERS);
     tcase_add_loop_test(tcase, harm_is_refused_by_name, 0, HARMS);
     tcase_add_test(tcase, any_byte_may_be_another);
     tcase_add_test(tcase, adapters_of_other_models_are_refused);
