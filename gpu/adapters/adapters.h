@@ -19,7 +19,7 @@
 #define ADAPTER_RANK_MAX 256
 #define ADAPTERS_LIST 4 /* words for each row of a step, by which kernels take them */
 /* And floats of a step. */
-#define ADAPTERS_SUMS(rank_max) (512 * 8 * LIST_PARTS_MAX * (((rank_max) + 15) / 16 * 16))
+#define ADAPTERS_SUMS(rank_max) (512 * 8 * LIST_PARTS_MAX * (((rank_max) + 15) / 16 * 16) + 4)
 #define ADAPTER_CONFIG_BYTES_MAX (1u << 20)
 
 /* adapter_config.json, as far as it is heeded. */

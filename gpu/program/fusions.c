@@ -201,11 +201,12 @@ static bool matmul_adapt_can(const struct walk *walk, op_run ops)
     return adapted_can(walk, walk_product(walk, ops[0]), walk_adapt(walk, ops[1]));
 }
 
-/* A and B of many adapters are read faster by kernels made for it, but for gate's and up's. */
+/* Many adapters' A and B of several parts, not activated, are read faster by kernels made for it. */
 static bool adapted_here(const struct walk *walk, const struct matmul_args *args,
                          const struct adapt_args *adapts)
 {
-    return (args->gated || walk->launch->spread != ADAPT_SPREAD) && adapted_fuses(args, adapts);
+    bool here = args->gated || adapts->part_count == 1 || walk->launch->spread != ADAPT_SPREAD;
+    return here && adapted_fuses(args, adapts);
 }
 
 static int adapted(const struct walk *walk, const struct matmul_args *product,
@@ -294,10 +295,9 @@ static int all_reduce(struct walk *walk, op_run ops, struct error *error)
 {
     value_id sum = ops[0]->out;
     uint64_t count = (uint64_t)walk->rows.max * value_of(walk, sum)->width;
-    struct comm *comm = walk->program->comm;
-    int status = comm_sum(comm, walk_value(walk, sum), count, scratch_dtype(walk->program, sum),
-                          stream_of(walk), error);
-    return status ? status : comm_join(comm, stream_of(walk), error);
+    int status = comm_sum(walk->program->comm, walk_value(walk, sum), count,
+                          scratch_dtype(walk->program, sum), stream_of(walk), error);
+    return status ? status : comm_join(walk->program->comm, stream_of(walk), error);
 }
 
 /* In a long step one half travels while the other is computed. */

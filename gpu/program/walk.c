@@ -129,6 +129,7 @@ struct adapt_args walk_adapt(const struct walk *walk, const struct op *op)
         .x_stride = width_of(walk, op->in[0]),
         .y_stride = width_of(walk, op->out),
         .rank_max = adapters->rank_max,
+        .number = op->adapt.site + 1,
         .part_count = weight->part_count,
         .x_dtype = scratch_dtype(program, op->in[0]),
         .y_dtype = scratch_dtype(program, op->out),

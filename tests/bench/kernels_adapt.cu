@@ -132,9 +132,11 @@ static struct matmul_args product_of(const adapted &d, const site &s, const void
 }
 
 static struct adapt_args adapts_of(const adapted &d, const site &s,
-                                   const struct adapt_place *places, uint32_t adapters, bool first)
+                                   const struct adapt_place *places, uint32_t adapters,
+                                   uint32_t number, bool first)
 {
     struct adapt_args a = {};
+    a.number = number;
     a.rows = {d.count, 0, step_rows};
     a.token_row = d.token_row;
     a.batch_rows = d.rows;
@@ -166,16 +168,17 @@ static bool ways_apart; /* also where a product can do it */
 
 /* The product, and what adapters add to it. */
 static void adapted_run(const adapted &d, const site &s, const void *weight,
-                        const struct adapt_place *places, uint32_t adapters, bool first)
+                        const struct adapt_place *places, uint32_t adapters, uint32_t number,
+                        bool first)
 {
     struct matmul_args product = product_of(d, s, weight, false);
-    struct adapt_args adapts = adapts_of(d, s, places, adapters, first);
+    struct adapt_args adapts = adapts_of(d, s, places, adapters, number, first);
     if (!ways_apart && adapted_fuses(&product, &adapts)) {
         MUST(op_adapted(&product, &adapts, stream));
         return;
     }
     product = product_of(d, s, weight, true);
-    adapts = adapts_of(d, s, places, adapters, first);
+    adapts = adapts_of(d, s, places, adapters, number, first);
     MUST(op_matmul(&product, stream));
     MUST(op_adapt(&adapts, stream));
 }
@@ -190,7 +193,7 @@ static double step_ms(const adapted &d, uint32_t which, uint32_t adapters, uint3
             const site &s = sites[i % SITES];
             bool with = adapts >> i % SITES & 1;
             if (with && (which >> i % SITES & 1)) {
-                adapted_run(d, s, weight, d.places + (size_t)i * adapters, adapters, first);
+                adapted_run(d, s, weight, d.places + (size_t)i * adapters, adapters, i + 1, first);
                 first = false;
             } else if (which >> i % SITES & 1) {
                 struct matmul_args product = product_of(d, s, weight, false);

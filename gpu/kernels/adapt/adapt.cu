@@ -39,6 +39,11 @@ __global__ void __launch_bounds__(LIST_THREADS)
     __shared__ uint32_t counts[LISTED], firsts[LISTED], tile_firsts[LISTED];
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     grid_wait();
+    if (a.sums && threadIdx.x == 0) {
+        *adapt_x_word(a) = 0; /* before anything of the step looks */
+        __threadfence();
+    }
+    __syncthreads();
     grid_trigger();
     uint32_t rows = range_rows(a.rows);
     for (uint32_t row = threadIdx.x; row < rows; row += LIST_THREADS)

@@ -38,6 +38,13 @@ __device__ __forceinline__ uint32_t part_begin(const struct adapt_args &a, uint3
     return p ? a.ends[p - 1] : 0;
 }
 
+/* The number of the last ADAPT whose x is there, and all else that the step made before; of those
+ * that the kernels of adapted.h do. */
+__device__ __forceinline__ uint32_t *adapt_x_word(const struct adapt_args &a)
+{
+    return reinterpret_cast<uint32_t *>(a.sums + ADAPT_FLOATS(a.rank_max));
+}
+
 /* Parts whose outputs are counted: gate and up are counted once. */
 __device__ __forceinline__ uint32_t counted_parts(const struct adapt_args &a)
 {

@@ -25,8 +25,9 @@
 #define ADAPT_FEW 512  /* rows, up to which those of many adapters have kernels of their own */
 #define ADAPT_SLICES 8 /* of k, whose sums stand apart there */
 #define ADAPT_RANK_ROOM(rank_max) (((rank_max) + 15) / 16 * 16)
-/* Floats of `sums`. */
-#define ADAPT_SUMS(rank_max) (ADAPT_FEW * ADAPT_PARTS * ADAPT_SLICES * ADAPT_RANK_ROOM(rank_max))
+/* Floats of `sums`, and then words of `sums`: behind those one that says which ADAPT's x is there. */
+#define ADAPT_FLOATS(rank_max) (ADAPT_FEW * ADAPT_PARTS * ADAPT_SLICES * ADAPT_RANK_ROOM(rank_max))
+#define ADAPT_SUMS(rank_max) (ADAPT_FLOATS(rank_max) + 4)
 
 struct adapt_part {
     const void *a, *b; /* NULL: the part has none; all or neither */
@@ -51,9 +52,10 @@ struct adapt_args {
     void *y;                          /* [max][y_stride] */
     float *inner;                     /* [max][ADAPT_PARTS][rank_max]; written */
     uint32_t *list;                   /* [max][ADAPT_LIST]; CUDA */
-    float *sums; /* [ADAPT_FEW][ADAPT_PARTS][ADAPT_SLICES][ADAPT_RANK_ROOM(rank_max)], aligned to
-                    16 bytes; written; CUDA */
+    float *sums; /* [ADAPT_FEW][ADAPT_PARTS][ADAPT_SLICES][ADAPT_RANK_ROOM(rank_max)], and a word;
+                    aligned to 16 bytes; written; CUDA */
     uint32_t k, x_stride, y_stride, rank_max;
+    uint32_t number;  /* from 1 on, greater than those of the step's ADAPTs before */
     uint32_t part_count;
     uint32_t ends[ADAPT_PARTS]; /* of each part's outputs; they begin where those before end */
     enum dtype x_dtype, y_dtype;
@@ -73,7 +75,7 @@ enum adapt_spread {
     ADAPT_SHARED, /* few: rows of one go together */
     ADAPT_MIXED,  /* more: A and B are what there is to read, and `spreads` is faster, but not than
                      products that add them (adapted.h) */
-    ADAPT_SPREAD, /* so many that it is faster than those, too, but for what is activated */
+    ADAPT_SPREAD, /* so many that it is faster than those, too, of several parts not activated */
     ADAPT_SPREADS
 };
 

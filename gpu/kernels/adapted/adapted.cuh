@@ -18,6 +18,28 @@ __host__ __device__ static inline size_t inner_sums(const struct adapt_args &a, 
            ADAPT_RANK_ROOM(a.rank_max);
 }
 
+/* The product may read x, and what the step made before, while A x is still made: the kernel of A x
+ * says when that is there, as it has waited for it itself. */
+__device__ __forceinline__ void x_tell(const struct adapt_args &a)
+{
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(adapt_x_word(a)), "r"(a.number)
+                     : "memory");
+}
+
+/* A warp, of which a thread then copies x. */
+__device__ __forceinline__ void x_wait(const struct adapt_args &a)
+{
+    uint32_t number;
+    do
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                     : "=r"(number)
+                     : "l"(adapt_x_word(a))
+                     : "memory");
+    while (number != a.number);
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
 /* Of the namespace's dtype on sm_90, of x, weights, A and B. adapted_inner: A x, of each slice, to
  * `sums`; 0 between a rank and the next multiple of 16. */
 #define ADAPTED_OF_HALF                                                                            \

@@ -10,7 +10,8 @@ namespace HALF
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* A x of a lane's two rows, four values of a rank: the left operand. */
+/* A x of a lane's two rows, four values of a rank: the left operand. 0 of a row without the
+ * adapter: so that its sums stay what they are, as no adapter has infinities (adapters.h). */
 struct inner_values {
 #ifdef HALF_BF16
     uint32_t whole[4], rest[4];
@@ -19,9 +20,11 @@ struct inner_values {
 #endif
 };
 
-__device__ __forceinline__ void inner_load(inner_values &v, uint32_t low_at, uint32_t high_at)
+__device__ __forceinline__ void inner_load(inner_values &v, uint32_t low_at, bool has_low,
+                                           uint32_t high_at, bool has_high)
 {
-    const uint4 low = load_shared(low_at), high = load_shared(high_at);
+    const uint4 none = {0, 0, 0, 0}, low = has_low ? load_shared(low_at) : none;
+    const uint4 high = has_high ? load_shared(high_at) : none;
 #ifdef HALF_BF16
     v.whole[0] = __byte_perm(low.x, low.y, 0x5410);
     v.whole[1] = __byte_perm(high.x, high.y, 0x5410);
@@ -73,32 +76,32 @@ template <bool WHOLE> __device__ __forceinline__ uint2 b_four(uint32_t at, int32
     }
 }
 
-/* d[i] = A x times eight rows of B, of which b[i] are a lane's four values of one. */
-template <int COUNT>
-__device__ __forceinline__ void inner_multiply_b(float (&d)[COUNT][4], const inner_values &v,
+/* c: of COUNT times eight columns from FIRST on += A x times so many rows of B, of which b[i] are a
+ * lane's four values of one. */
+template <int FIRST, int COUNT, int REGISTERS>
+__device__ __forceinline__ void inner_multiply_b(float (&c)[REGISTERS], const inner_values &v,
                                                  const uint2 (&b)[COUNT])
 {
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
+#define SUMS(i) reinterpret_cast<float(&)[4]>(c[(FIRST + (i)) * 4])
 #ifdef HALF_BF16
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        mma_half(d[i], v.rest[0], v.rest[1], v.rest[2], v.rest[3], b[i].x, b[i].y);
+        mma_half(SUMS(i), v.rest[0], v.rest[1], v.rest[2], v.rest[3], b[i].x, b[i].y);
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        mma_half(d[i], v.whole[0], v.whole[1], v.whole[2], v.whole[3], b[i].x, b[i].y);
+        mma_half(SUMS(i), v.whole[0], v.whole[1], v.whole[2], v.whole[3], b[i].x, b[i].y);
 #else
 #pragma unroll
     for (int half = 0; half < 2; half++) {
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             const float2 of = unpack(half ? b[i].y : b[i].x, DTYPE_HALF);
-            mma_tf32(d[i], v.rest[half], of.x, of.y);
-            mma_tf32(d[i], v.whole[half], of.x, of.y);
+            mma_tf32(SUMS(i), v.rest[half], of.x, of.y);
+            mma_tf32(SUMS(i), v.whole[half], of.x, of.y);
         }
     }
 #endif
+#undef SUMS
 }
 
 /* A warp's two rows of a lane: where their A x is, and which adapters they have. */
@@ -121,22 +124,14 @@ __device__ __forceinline__ void run_add(float (&c)[REGISTERS], const inner_value
                                         const adapted_run &run)
 {
     const int most = COUNT < ADD_BATCH ? COUNT : ADD_BATCH;
-    float d[most][4];
     uint2 b[most];
-#pragma unroll
-    for (int i = 0; i < most; i++)
-        b[i] = b_four<WHOLE>(run.b_at + (FIRST + i) * 8 * run.row_bytes, run.count);
-    inner_multiply_b(d, values, b);
 #pragma unroll
     for (int i = 0; i < most; i++) {
         const uint32_t column = (FIRST + i) * 8;
         const bool in = column >= run.begin && column < run.end;
-        float *to = c + (FIRST + i) * 4;
-        to[0] += run.low && in ? d[i][0] : 0;
-        to[1] += run.low && in ? d[i][1] : 0;
-        to[2] += run.high && in ? d[i][2] : 0;
-        to[3] += run.high && in ? d[i][3] : 0;
+        b[i] = b_four<WHOLE>(run.b_at + column * run.row_bytes, in ? run.count : 0);
     }
+    inner_multiply_b<FIRST>(c, values, b);
     if constexpr (COUNT > most)
         run_add<FIRST + most, COUNT - most, WHOLE>(c, values, run);
 }
@@ -153,7 +148,8 @@ __device__ __forceinline__ void part_add(float (&c)[KIND::width / 2], const adap
     const uint32_t offset = ((p - at.low) * at.rows * room_of(a) + k) * 4;
     for (uint32_t r = 0; r < rank; r += RANK_STEP, run.b_at += RANK_STEP * 2) {
         inner_values values;
-        inner_load(values, rows.low_at + offset + r * 4, rows.high_at + offset + r * 4);
+        inner_load(values, rows.low_at + offset + r * 4, run.low, rows.high_at + offset + r * 4,
+                   run.high);
         run.count = static_cast<int32_t>(rank - r - k);
         run_add<first, count, WHOLE>(c, values, run);
     }
@@ -208,48 +204,48 @@ __device__ __forceinline__ uint64_t slots_of_rows(const adapted_rows &rows)
 template <class KIND> struct slot_operands {
     inner_values values;
     uint2 b[KIND::width / 8];
-    bool low, high; /* rows that have the adapter */
 };
 
 template <class KIND>
 __device__ __forceinline__ void slot_take(slot_operands<KIND> &to, const adapted_place &at,
-                                          const adapted_rows &rows, uint32_t number, uint32_t b_at)
+                                          const adapted_rows &rows, bool there, uint32_t number,
+                                          uint32_t b_at)
 {
-    const uint32_t rank = at.table->slots[number].rank, lane = threadIdx.x % WARP;
+    const uint32_t rank = there ? at.table->slots[number].rank : 0, lane = threadIdx.x % WARP;
     const uint32_t k = lane % 4 * 4;
-    const bool has = at.table->slots[number].has >> at.low & 1;
-    inner_load(to.values, rows.low_at + k * 4, rows.high_at + k * 4);
+    const bool has = there && at.table->slots[number].has >> at.low & 1;
+    inner_load(to.values, rows.low_at + k * 4, has && rows.low == number, rows.high_at + k * 4,
+               has && rows.high == number);
 #pragma unroll
     for (int i = 0; i < KIND::width / 8; i++)
         to.b[i] = b_four<true>(b_at + ((i * 8 + lane / 4) * rank + k) * 2,
-                               static_cast<int32_t>(rank - k));
-    to.low = has && rows.low == number;
-    to.high = has && rows.high == number;
+                               has ? static_cast<int32_t>(rank - k) : 0);
 }
 
-/* The slots of `own` in a stage, of one part and ranks up to RANK_STEP: the next one's operands
- * come while one's are multiplied. */
+/* The slots of `own` in a stage, of one part and ranks up to RANK_STEP: two at a time. */
 template <class KIND>
 __device__ __forceinline__ void
 slots_add_small(float (&c)[KIND::width / 2], const adapted_place &at, const adapted_rows &rows,
                 uint64_t &own, uint32_t first, uint32_t end, uint32_t stage, uint32_t each)
 {
-    slot_operands<KIND> now, next;
-    for (bool there = false, more = true; more; there = true) {
-        const uint32_t number = static_cast<uint32_t>(__ffsll(static_cast<long long>(own))) - 1;
-        more = number < end; /* without any it is more than every number */
-        if (more) {
-            own &= own - 1;
-            slot_take(next, at, rows, number, stage + (number - first) * each);
-        }
-        if (there) {
-            float d[KIND::width / 8][4];
-            inner_multiply_b(d, now.values, now.b);
+    for (;;) {
+        slot_operands<KIND> of[2];
+        bool more = true;
 #pragma unroll
-            for (int i = 0; i < KIND::width / 2; i++)
-                c[i] += (i / 2 % 2 ? now.high : now.low) ? d[i / 4][i % 4] : 0;
+        for (int i = 0; i < 2; i++) {
+            const uint32_t number = static_cast<uint32_t>(__ffsll(static_cast<long long>(own))) - 1;
+            const bool there = number < end; /* without any it is more than every number */
+            if (i == 0 && !there)
+                return;
+            own = there ? own & (own - 1) : own;
+            slot_take(of[i], at, rows, there, number, stage + (number - first) * each);
+            more = there;
         }
-        now = next;
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            inner_multiply_b<0>(c, of[i].values, of[i].b);
+        if (!more)
+            return;
     }
 }
 

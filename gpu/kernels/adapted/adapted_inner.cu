@@ -17,7 +17,7 @@ namespace HALF
 #define INNER_WARPS 8
 #define INNER_THREADS (INNER_WARPS * WARP)
 #define INNER_BLOCKS(ahead) ((ahead) > 2 ? 2 : 3) /* of an SM */
-#define INNER_K 32     /* values of k that a warp multiplies at a time: a lane has eight of a row */
+#define INNER_K 32 /* values of k that a warp multiplies at a time: a lane has eight of a row */
 #define INNER_RANK 16
 #define ITEMS WARP /* of a block, known at a time */
 #define COLUMN 20  /* floats between columns of a warp's product: writes go to all banks */
@@ -75,10 +75,12 @@ __device__ __forceinline__ void inner_find(const struct adapt_args &a, inner_sha
         s.count = __popc(all);
 }
 
-__device__ __forceinline__ uint4 eight_of(const half_t *from, bool there)
+/* ONCE: of what is read once, which shall not push out of the L2 what is read again, a kernel's own
+ * instructions among that. */
+template <bool ONCE> __device__ __forceinline__ uint4 eight_of(const half_t *from, bool there)
 {
-    uint4 none = {0, 0, 0, 0};
-    return there ? *reinterpret_cast<const uint4 *>(from) : none;
+    const uint4 *at = reinterpret_cast<const uint4 *>(from), none = {0, 0, 0, 0};
+    return !there ? none : ONCE ? __ldcs(at) : *at;
 }
 
 /* What a lane has of steps from `first` on, of two rows of A or of x. */
@@ -86,6 +88,7 @@ template <int AHEAD> struct inner_lane {
     uint4 of[AHEAD][2];
 
     /* low, high: where the rows begin. */
+    template <bool ONCE>
     __device__ __forceinline__ void ask(const struct adapt_args &a, const inner_item &item,
                                         uint32_t first, const half_t *low, const half_t *high,
                                         uint32_t count)
@@ -96,8 +99,8 @@ template <int AHEAD> struct inner_lane {
             uint32_t k =
                 (((first + i) * slices + item.slice) * INNER_WARPS + threadIdx.x / WARP) * INNER_K +
                 threadIdx.x % 4 * 8;
-            of[i][0] = eight_of(low + k, k < a.k && g < count);
-            of[i][1] = eight_of(high + k, k < a.k && g + 8 < count);
+            of[i][0] = eight_of<ONCE>(low + k, k < a.k && g < count);
+            of[i][1] = eight_of<ONCE>(high + k, k < a.k && g + 8 < count);
         }
     }
 
@@ -105,7 +108,7 @@ template <int AHEAD> struct inner_lane {
                                           uint32_t first)
     {
         const half_t *low = item.a + (size_t)(threadIdx.x % WARP / 4) * a.k;
-        ask(a, item, first, low, low + 8 * (size_t)a.k, item.rows);
+        ask<true>(a, item, first, low, low + 8 * (size_t)a.k, item.rows);
     }
 
     __device__ __forceinline__ void ask_x(const struct adapt_args &a, const inner_item &item,
@@ -113,8 +116,8 @@ template <int AHEAD> struct inner_lane {
     {
         const half_t *x = static_cast<const half_t *>(a.x);
         uint32_t g = threadIdx.x % WARP / 4;
-        ask(a, item, first, x + (size_t)rows[g] * a.x_stride, x + (size_t)rows[g + 8] * a.x_stride,
-            item.count);
+        ask<false>(a, item, first, x + (size_t)rows[g] * a.x_stride,
+                   x + (size_t)rows[g + 8] * a.x_stride, item.count);
     }
 };
 
@@ -172,6 +175,7 @@ __device__ __forceinline__ void inner_work(const struct adapt_args &a, inner_sha
     }
     __syncthreads();
     grid_wait();
+    x_tell(a);
     for (uint32_t i = 0; i < s.count; i++) {
         const inner_item &item = s.items[i];
         float c[2][4] = {};
@@ -199,7 +203,7 @@ __global__ void __launch_bounds__(INNER_THREADS, INNER_BLOCKS(AHEAD))
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     __shared__ inner_shared s;
     grid_trigger(); /* the product, whose weights may come meanwhile */
-    if (a.lists) /* else it is older than the kernel before, as places are */
+    if (a.lists)    /* else it is older than the kernel before, as places are */
         grid_wait();
     const uint32_t items = inner_items(a);
     for (uint32_t i = blockIdx.x; i < items; i += ITEMS * gridDim.x) {
@@ -209,8 +213,10 @@ __global__ void __launch_bounds__(INNER_THREADS, INNER_BLOCKS(AHEAD))
         inner_work<AHEAD>(a, s);
         __syncthreads();
     }
-    if (blockIdx.x == 0) /* whoever waits for this kernel waits for those before it */
+    if (blockIdx.x == 0) { /* whoever waits for this kernel waits for those before it */
         grid_wait();
+        x_tell(a);
+    }
 #endif
 }
 

@@ -1,12 +1,15 @@
 /* Products of up to ADAPTED_ROWS_MAX rows in the tiles of matmul_tiles.cuh, whose blocks add what
- * rows' adapters do to the sums that they hold: B times A x, which the kernel before has made.
+ * rows' adapters do to the sums that they hold: B times A x, which the kernel before makes.
  *
  * Behind the steps of a tile the ring goes on with B: a stage holds, of as many adapters of the
  * step as fit, the rows of B that the tile's columns are. So B is under way while weights are
  * multiplied, and comes once. Where a ring holds so many weights that the memory stays busy while B
  * is multiplied, B comes before the last quarter of the steps; narrow tiles gain nothing by that.
- * A warp multiplies with the adapters that its rows have; each of them with all of its rows, but
- * adds to those alone that have it: what an adapter's numbers are, others do not see.
+ * A warp multiplies with the adapters that its rows have; each of them with all of its rows, of
+ * which those that do not have it are 0, so that others do not see what an adapter's numbers are:
+ * they are finite (adapters.h).
+ *
+ * Products begin when x is there, which the kernel of A x says (x_tell()), not when A x is.
  *
  * Three warps that would be idle find out, while weights go by, which adapters there are and where,
  * and put A x of the block's parts into shared memory, scaled, as the product wants it: in BF16 as
@@ -72,8 +75,6 @@ __device__ __forceinline__ void adapted_compute(const tiles_args &t, const adapt
     tiles_tile tile = {0, 0};
     uint32_t turn = 0;
     bool dry = width >= WIDE;
-    if (!dry)
-        grid_wait();
     for (;;) {
         float c[width / 2];
         if (!dry && !tiles_find<KIND>(t, t.up ? width / 2 : width, turn++, rank, tile))
@@ -83,8 +84,6 @@ __device__ __forceinline__ void adapted_compute(const tiles_args &t, const adapt
             tiles_store<width>(c, t,
                                {out, tile.row + first, min(tile.row + t.block_rows, t.rows),
                                 tile.column, t.columns});
-        else
-            grid_wait();
         dry = false;
     }
 }

@@ -12,6 +12,7 @@ namespace HALF
     (GROUP_THREADS - WARP) /* threads of the warpgroup that brings, but its first warp */
 #define RANK_STEP 16
 #define NO_SLOT 0xff
+#define SLOT_TURNS (GPU_ADAPTERS_MAX / WARP) /* of a warp, a slot for each lane */
 #define TABLE_BYTES 4096
 #define INNER_AT_ONCE 8             /* slices that are asked for together */
 #define INNER_BYTES_ONE (32u << 10) /* of A x, where one warpgroup multiplies, and where two do */
@@ -149,14 +150,24 @@ __device__ __forceinline__ uint32_t slots_order(const adapt_args &a, adapted_tab
         count += __popc(firsts);
     }
     __syncwarp();
-    for (uint32_t own = lane; own < count; own += WARP) {
-        uint32_t before = count > of_stage ? 0 : own;
-        for (uint32_t i = 0; count > of_stage && i < count; i++) {
-            const uint32_t begin = table.begins[i], mine = table.begins[own];
-            before += begin < mine || (begin == mine && i < own);
+    uint32_t begins[SLOT_TURNS], before[SLOT_TURNS] = {}, below = 0;
+#pragma unroll
+    for (uint32_t turn = 0; turn < SLOT_TURNS; turn++)
+        begins[turn] = turn * WARP + lane >= count ? WARP_ROWS
+                       : count > of_stage          ? table.begins[turn * WARP + lane]
+                                                   : 0;
+    for (uint32_t begin = 0; begin < WARP_ROWS; begin++)
+#pragma unroll
+        for (uint32_t turn = 0; turn < SLOT_TURNS; turn++) {
+            const uint32_t same = __ballot_sync(FULL_MASK, begins[turn] == begin);
+            if (begins[turn] == begin)
+                before[turn] = below + __popc(same & ((1u << lane) - 1));
+            below += __popc(same);
         }
-        table.places[own] = static_cast<uint8_t>(before);
-    }
+#pragma unroll
+    for (uint32_t turn = 0; turn < SLOT_TURNS; turn++)
+        if (turn * WARP + lane < count)
+            table.places[turn * WARP + lane] = static_cast<uint8_t>(before[turn]);
     __syncwarp();
     return count;
 }
@@ -344,7 +355,7 @@ __device__ __forceinline__ void adapted_load(const tiles_args &t, const adapt_ar
         return;
     for (uint32_t i = 0; one && i < ahead; i++)
         filler.weights(i, i);
-    grid_wait();
+    x_wait(a);
     grid_trigger();
     for (uint32_t i = 0; one && i < ahead; i++)
         filler.rows(i, i);

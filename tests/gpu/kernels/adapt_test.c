@@ -229,6 +229,7 @@ static void scene_make(const struct adapt_case *c, struct adapt_scene *s)
         .x_dtype = c->x,
         .y_dtype = c->y,
         .lists = true,
+        .number = 1,
         .spreads = true,
         .alike = c->alike,
         .gated = c->gated,
@@ -469,13 +470,13 @@ START_TEST(rows_in_a_product_do_not_see_each_other)
         struct batch_row rows[SEQUENCES];
         memcpy(rows, scene.rows, sizeof rows);
         rig_read(places, scene.args.places, sizeof places);
-        for (uint32_t p = 0; p < c->parts; p++) { /* another's are not numbers, or nobody's */
+        for (uint32_t p = 0; p < c->parts; p++) { /* another's are huge, or nobody's */
             struct pair *pair = &scene.pairs[i % ADAPTERS][p];
             size_t size = sizeof(uint16_t) * pair->b.stride;
-            void *no_numbers = memset(malloc(size), 0xff, size);
+            void *huge = memset(malloc(size), c->w == DTYPE_BF16 ? 0x7f : 0x7b, size);
             if (has_part(i % ADAPTERS, p))
-                places[i % ADAPTERS].parts[p].b = rig_new(no_numbers, size);
-            free(no_numbers);
+                places[i % ADAPTERS].parts[p].b = rig_new(huge, size);
+            free(huge);
         }
         for (uint32_t j = 0; j < SEQUENCES; j++)
             rows[j].adapter = rows[j].adapter == (i + 1) % ADAPTERS + 1 ? 0 : rows[j].adapter;
