@@ -1,5 +1,4 @@
 #include <stdlib.h>
-#include <string.h>
 
 #include "gpu/adapters/adapters.h"
 #include "gpu/checkpoint/number.h"

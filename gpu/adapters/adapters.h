@@ -18,7 +18,7 @@
 
 #define ADAPTER_RANK_MAX 256
 #define ADAPTERS_LIST 4 /* words for each row of a step, by which kernels take them */
-/* And floats of a step. */
+/* And words of a step. */
 #define ADAPTERS_SUMS(rank_max) (512 * 8 * LIST_PARTS_MAX * (((rank_max) + 15) / 16 * 16) + 4)
 #define ADAPTER_CONFIG_BYTES_MAX (1u << 20)
 
@@ -41,7 +41,7 @@ struct adapter {
 struct adapters {
     uint32_t count, site_count, rank_max;
     uint32_t places;       /* numbers that plans may name */
-    float most;            /* what the dtype holds that B is kept in */
+    float most;            /* see adapter_room */
     struct adapter widest; /* what a place holds, where there are more than `count`: all of every site */
     struct adapter *at;    /* [count]; number n of a plan is at[n - 1] */
 };
@@ -49,7 +49,7 @@ struct adapters {
 /* Places beyond those that are named. 0 of them: no more than these. */
 struct adapter_room {
     uint32_t places, rank_max;
-    float most; /* finite number of the device's dtype */
+    float most; /* the greatest finite number of the device's dtype */
 };
 
 /* ERR_BAD_MODEL where an element of some B is none, or greater than `most`: kernels multiply B of an

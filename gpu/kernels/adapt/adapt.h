@@ -25,7 +25,7 @@
 #define ADAPT_FEW 512  /* rows, up to which those of many adapters have kernels of their own */
 #define ADAPT_SLICES 8 /* of k, whose sums stand apart there */
 #define ADAPT_RANK_ROOM(rank_max) (((rank_max) + 15) / 16 * 16)
-/* Floats of `sums`, and then words of `sums`: behind those one that says which ADAPT's x is there. */
+/* Floats of `sums`; and its words, with one behind them: which ADAPT's x is there (adapted.cuh). */
 #define ADAPT_FLOATS(rank_max) (ADAPT_FEW * ADAPT_PARTS * ADAPT_SLICES * ADAPT_RANK_ROOM(rank_max))
 #define ADAPT_SUMS(rank_max) (ADAPT_FLOATS(rank_max) + 4)
 

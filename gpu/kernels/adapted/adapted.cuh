@@ -19,7 +19,9 @@ __host__ __device__ static inline size_t inner_sums(const struct adapt_args &a, 
 }
 
 /* The product may read x, and what the step made before, while A x is still made: the kernel of A x
- * says when that is there, as it has waited for it itself. */
+ * says when that is there, as it has waited for it itself. It says so by the ADAPT's number, which
+ * nothing of the step has had before: what makes the step's list makes the word 0, before it lets
+ * any other start. */
 __device__ __forceinline__ void x_tell(const struct adapt_args &a)
 {
     if (blockIdx.x == 0 && threadIdx.x == 0)
@@ -27,7 +29,8 @@ __device__ __forceinline__ void x_tell(const struct adapt_args &a)
                      : "memory");
 }
 
-/* A warp, of which a thread then copies x. */
+/* A warp, of which a thread then copies x. Whom it waits for runs: the product may start when all
+ * blocks of A x's kernel do. */
 __device__ __forceinline__ void x_wait(const struct adapt_args &a)
 {
     uint32_t number;

@@ -5,8 +5,8 @@
  * Two kernels. The first makes A x (adapted_inner.cu), which the second adds, times B, to what it
  * has in registers when most of the weights have gone by (adapted_tiles.cu): B of the outputs that
  * a block has comes as one more piece of what it reads, so that nothing waits for it, y is not read
- * again, and gate and up stay in the kernel that activates them. Weights are under way while A x is
- * made.
+ * again, and gate and up stay in the kernel that activates them. Weights come, and are multiplied
+ * with x, while A x is made. No B has an element that is not finite (gpu/adapters/adapters.h).
  *
  * What a row gets depends neither on the other rows nor on their adapters. */
 #pragma once

@@ -17,7 +17,7 @@ namespace HALF
 #define INNER_WARPS 8
 #define INNER_THREADS (INNER_WARPS * WARP)
 #define INNER_BLOCKS(ahead) ((ahead) > 2 ? 2 : 3) /* of an SM */
-#define INNER_K 32 /* values of k that a warp multiplies at a time: a lane has eight of a row */
+#define INNER_K 32     /* values of k that a warp multiplies at a time: a lane has eight of a row */
 #define INNER_RANK 16
 #define ITEMS WARP /* of a block, known at a time */
 #define COLUMN 20  /* floats between columns of a warp's product: writes go to all banks */
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(INNER_THREADS, INNER_BLOCKS(AHEAD))
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     __shared__ inner_shared s;
     grid_trigger(); /* the product, whose weights may come meanwhile */
-    if (a.lists)    /* else it is older than the kernel before, as places are */
+    if (a.lists) /* else it is older than the kernel before, as places are */
         grid_wait();
     const uint32_t items = inner_items(a);
     for (uint32_t i = blockIdx.x; i < items; i += ITEMS * gridDim.x) {

@@ -46,7 +46,9 @@ namespace HALF
 #define OUT_BYTES (WARP_ROWS * 128) /* of a warp: 128 bytes of each of its rows */
 #define ALIGNMENT 1024              /* of what is swizzled */
 #define SHARED_MOST (226u << 10)
-#define ONCE_WIDTH 48 /* from which on the L2 is told that weights are read once: EXPERIMENTS.md */
+/* Columns from which on the L2 is told that weights are read once, where they are, so that they do
+ * not push out what is read again, a kernel's own instructions among that: EXPERIMENTS.md. */
+#define ONCE_WIDTH 48
 #define BAND_ROWS 16 /* tiles of y that are gone through column by column, for the L2 */
 
 /* A kind of tiles: of so many warpgroups that multiply and so many columns; DOWN 2: in pairs one
@@ -95,17 +97,6 @@ __device__ __forceinline__ void tiles_box(uint32_t to, const CUtensorMap *map, u
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
                  "l"(map), "r"(k), "r"(row), "r"(barrier)
-                 : "memory");
-}
-
-/* Of what is read once: it shall not push out of the L2 what is read again, a kernel's own
- * instructions among that. */
-__device__ __forceinline__ void tiles_box_once(uint32_t to, const CUtensorMap *map, uint32_t k,
-                                               uint32_t row, uint32_t barrier)
-{
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes."
-                 "L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-                 "l"(map), "r"(k), "r"(row), "r"(barrier), "l"(policy_once())
                  : "memory");
 }
 
@@ -232,7 +223,7 @@ template <class KIND> struct tiles_filler {
             for (uint32_t i = 0; i < 2; i++) {
                 const uint32_t row = tile.column + i * half_rows;
                 if (KIND::width >= ONCE_WIDTH && a.down == 1)
-                    tiles_box_once(to + i * half_bytes, &a.w, step * STEP_K, row, barrier);
+                    copy_box(to + i * half_bytes, &a.w, step * STEP_K, row, barrier, policy_once());
                 else
                     tiles_box(to + i * half_bytes, &a.w, step * STEP_K, row, barrier);
             }

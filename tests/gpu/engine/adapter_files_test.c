@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "gpu/adapters/adapters.h"
+#include "gpu/models/model.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tests/gpu/rig/reference.h"
 #include "tests/gpu/rig/rig_emu.h"
@@ -116,6 +117,32 @@ START_TEST(a_b_that_is_not_finite_is_refused)
         refusal_check(directory, MODELS LLAMA, DOWN1 "lora_B.weight: an element is ");
     else
         ck_assert_msg(!check(MODELS LLAMA, &adapter, 1), "%s", error.text);
+    scratch_remove(directory);
+}
+END_TEST
+
+/* One that the files hold, and the device's dtype may not. */
+START_TEST(a_b_beyond_the_devices_dtype_is_refused)
+{
+    char directory[SCRATCH_PATH_MAX];
+    const struct gpu_adapter adapter = {.name = "sent", .directory = directory};
+    const float beyond_f16 = -65536, most[] = {65504, 65536};
+    scratch_make(directory);
+    scratch_copy(PLACE LLAMA ".all", directory);
+    scratch_overwrite(directory, WEIGHTS, DOWN1 "lora_B.weight", &beyond_f16, sizeof beyond_f16);
+    for (int i = 0; i < 2; i++) {
+        struct model model;
+        struct adapters adapters;
+        ck_assert_int_eq(model_load(MODELS LLAMA, 1, 0, &model, &error), 0);
+        int status = adapters_open(&adapter, 1, (struct adapter_room){.most = most[i]},
+                                   &model.list, &adapters, &error);
+        ck_assert_int_eq(status, i ? 0 : -ERR_BAD_MODEL);
+        if (!i)
+            ck_assert_msg(!!strstr(error.text, "an element is 65536: at most 65504"), "%s",
+                          error.text);
+        adapters_drop(&adapters);
+        model_drop(&model);
+    }
     scratch_remove(directory);
 }
 END_TEST
@@ -271,6 +298,7 @@ Suite *adapter_files_suite(void)
     tcase_add_loop_test(tcase, what_is_not_computed_is_refused_by_name, 0, REFUSED);
     tcase_add_loop_test(tcase, tensors_that_do_not_fit_are_refused_by_name, 0, 2);
     tcase_add_loop_test(tcase, a_b_that_is_not_finite_is_refused, 0, NUMBERS);
+    tcase_add_test(tcase, a_b_beyond_the_devices_dtype_is_refused);
     tcase_add_loop_test(tcase, harm_is_refused_by_name, 0, HARMS);
     tcase_add_test(tcase, any_byte_may_be_another);
     tcase_add_test(tcase, adapters_of_other_models_are_refused);
